@@ -1,0 +1,1 @@
+//! The inference engine: sequences, paged KV, sampling, chat templates.

@@ -1,0 +1,1 @@
+//! The GGUF container and its block formats: read, check, map, write.

@@ -1,0 +1,1 @@
+//! The compute graph: IR, placement, fusion, splits, memory plan, scheduler, and the Backend trait.

@@ -1,0 +1,1 @@
+//! The model store: catalog, local cache, verified downloads.

@@ -1,0 +1,1 @@
+//! Model architectures: hyper-parameters to compute graph, one file each.

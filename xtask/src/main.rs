@@ -1,0 +1,2 @@
+//! Developer commands: `cargo xtask test`, `cargo xtask bench`.
+fn main() {}
