@@ -1,1 +1,3 @@
 //! The CPU backend: thread pool, SIMD kernels, weight repacking.
+
+pub mod pool;
