@@ -1,0 +1,127 @@
+//! A plan: a graph placed, fused, split and laid out in memory. Pure data, made once per shape; the
+//! scheduler binds it to devices and runs it.
+
+use crate::fuse::{Fusion, fuse};
+use crate::memory::{MemoryPlan, Reuse, plan_memory};
+use crate::place::{Fence, place};
+use crate::split::{Split, split};
+use crate::{Backend, DeviceError, DeviceId, Graph, NodeId};
+
+/// Why a plan could not be made or bound.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// No device takes a node.
+    #[error("no device runs {op} {label} ({shapes}); asked: {devices}")]
+    NoDevice {
+        /// The node's label.
+        label: String,
+        /// Its operation.
+        op: &'static str,
+        /// Its sources.
+        shapes: String,
+        /// The devices that were asked.
+        devices: String,
+    },
+    /// The weight source lacks a tensor.
+    #[error("tensor {name} is missing")]
+    MissingWeight {
+        /// Its name.
+        name: String,
+    },
+    /// The tensor's bytes do not match its declared type and shape.
+    #[error("tensor {name} has {found} bytes, its type and shape need {wanted}")]
+    WeightSize {
+        /// Its name.
+        name: String,
+        /// Bytes found.
+        found: usize,
+        /// Bytes needed.
+        wanted: usize,
+    },
+    /// The graph names a KV cache of another size or type than the one that exists.
+    #[error("layer {layer}'s KV cache is {existing}, the graph wants {wanted}; release it first")]
+    StateMismatch {
+        /// The layer.
+        layer: u32,
+        /// What exists.
+        existing: String,
+        /// What the graph declares.
+        wanted: String,
+    },
+    /// A device could not load, allocate or compile.
+    #[error("device {device}: {what}: {error}")]
+    Device {
+        /// The device's name.
+        device: String,
+        /// During what.
+        what: String,
+        /// Its error.
+        error: DeviceError,
+    },
+}
+
+/// What shapes a plan besides the graph.
+pub struct PlanOptions<'a> {
+    /// The fusion rules that are on.
+    pub fusion: Fusion,
+    /// Whether values may share memory.
+    pub reuse: Reuse,
+    /// The user's restriction on placement.
+    pub fence: &'a Fence<'a>,
+}
+
+impl Default for PlanOptions<'_> {
+    fn default() -> Self {
+        Self { fusion: Fusion::all(), reuse: Reuse::ByLiveness, fence: &|_, _| true }
+    }
+}
+
+/// A graph made ready for a list of devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub(crate) graph: Graph,
+    pub(crate) placed: Vec<DeviceId>,
+    pub(crate) dead: Vec<bool>,
+    pub(crate) splits: Vec<Split>,
+    pub(crate) memory: MemoryPlan,
+}
+
+impl Plan {
+    /// Places, fuses, splits and lays out.
+    pub fn new(
+        mut graph: Graph,
+        devices: &[&dyn Backend],
+        options: &PlanOptions<'_>,
+    ) -> Result<Self, PlanError> {
+        let placed = place(&graph, devices, options.fence)?;
+        let dead = fuse(&mut graph, &placed, devices, options.fusion);
+        let splits = split(&graph, &placed, &dead);
+        let memory = plan_memory(&graph, &placed, &dead, &splits, devices.len(), options.reuse);
+        Ok(Self { graph, placed, dead, splits, memory })
+    }
+
+    /// The graph after fusion; node ids are those of the graph it was made from.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The device of a node.
+    pub fn device(&self, id: NodeId) -> DeviceId {
+        self.placed[id.index()]
+    }
+
+    /// Whether fusion has absorbed the node.
+    pub fn is_dead(&self, id: NodeId) -> bool {
+        self.dead[id.index()]
+    }
+
+    /// The splits in the order in which they run.
+    pub fn splits(&self) -> &[Split] {
+        &self.splits
+    }
+
+    /// Where values live.
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.memory
+    }
+}

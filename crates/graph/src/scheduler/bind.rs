@@ -1,0 +1,170 @@
+//! Binding: from a plan, which is pure, to handles, buffers and programs of the devices.
+
+use std::sync::Arc;
+
+use super::registry::Device;
+use super::{BoundCopy, BoundInput, BoundPlan, Step};
+use crate::graph::dtype_bytes;
+use crate::plan::Plan;
+use crate::split::{Split, input_readers};
+use crate::{
+    BoundOp, BufferId, DeviceId, NodeId, Op, Operand, Place, PlanError, WeightRequest, WeightSource,
+    WeightUse,
+};
+
+pub(super) fn bind(
+    devices: &mut [Device],
+    plan: Plan,
+    source: &Arc<dyn WeightSource>,
+    progress: &mut dyn FnMut(&str, usize),
+) -> Result<BoundPlan, PlanError> {
+    for (device, sizes) in devices.iter_mut().zip(&plan.memory.slots) {
+        device.reserve(sizes)?;
+    }
+    let mut steps: Vec<Step> = Vec::with_capacity(plan.splits.len());
+    for split in &plan.splits {
+        match bind_split(devices, &plan, split, source, progress) {
+            Ok(step) => steps.push(step),
+            Err(error) => {
+                for step in &steps {
+                    devices[step.device.index()].backend.release_program(step.program);
+                }
+                return Err(error);
+            }
+        }
+    }
+    let inputs = plan
+        .graph
+        .inputs()
+        .map(|node| BoundInput {
+            node,
+            readers: input_readers(&plan.graph, &plan.placed, &plan.dead, node)
+                .into_iter()
+                .map(|d| (d, buffer(devices, &plan, node, d)))
+                .collect(),
+            written_for: 0,
+        })
+        .collect();
+    let outputs = plan
+        .graph
+        .outputs()
+        .iter()
+        .map(|&o| {
+            let home = plan.placed[plan.graph.root(o).index()];
+            (o, home, buffer(devices, &plan, o, home))
+        })
+        .collect();
+    let mut used: Vec<DeviceId> = steps.iter().map(|s| s.device).collect();
+    used.sort_unstable();
+    used.dedup();
+    let bounce = steps.iter().flat_map(|s| &s.copies).map(|c| c.bytes).max().unwrap_or(0);
+    let generations = devices.iter().map(Device::generation).collect();
+    Ok(BoundPlan { steps, inputs, outputs, used, bounce: vec![0; bounce], generations, plan })
+}
+
+fn bind_split(
+    devices: &mut [Device],
+    plan: &Plan,
+    split: &Split,
+    source: &Arc<dyn WeightSource>,
+    progress: &mut dyn FnMut(&str, usize),
+) -> Result<Step, PlanError> {
+    let copies: Vec<BoundCopy> = split
+        .copies
+        .iter()
+        .map(|c| BoundCopy {
+            from: (c.from, buffer(devices, plan, c.value, c.from)),
+            to: (c.to, buffer(devices, plan, c.value, c.to)),
+            bytes: plan.graph.node(c.value).bytes(),
+        })
+        .collect();
+    // The destination is waited for as well: a staging copy must not be overwritten while an earlier run's reader is at work.
+    let mut wait_for: Vec<DeviceId> = split.copies.iter().flat_map(|c| [c.from, c.to]).collect();
+    wait_for.sort_unstable();
+    wait_for.dedup();
+
+    let device = &mut devices[split.device.index()];
+    let ops = split
+        .nodes
+        .iter()
+        .map(|&id| bind_op(device, plan, id, source, progress))
+        .collect::<Result<Vec<BoundOp>, PlanError>>()?;
+    let program = device.backend.compile(&ops).map_err(|e| device.plan_error("compiling a split", e))?;
+    Ok(Step { device: split.device, program, copies, wait_for, nodes: split.nodes.clone() })
+}
+
+fn bind_op(
+    device: &mut Device,
+    plan: &Plan,
+    id: NodeId,
+    source: &Arc<dyn WeightSource>,
+    progress: &mut dyn FnMut(&str, usize),
+) -> Result<BoundOp, PlanError> {
+    let graph = &plan.graph;
+    let node = graph.node(id);
+    let mut sources = Vec::with_capacity(node.sources.len());
+    let mut state = None;
+    for (i, &s) in node.sources.iter().enumerate() {
+        let root = graph.root(s);
+        let place = match graph.node(root).op {
+            Op::Weight(w) => {
+                let usage = WeightUse::of(&node.op, i);
+                let decl = graph.weight(w);
+                let handle = match device.weight(&decl.name, usage) {
+                    Some(handle) => handle,
+                    None => {
+                        let bytes = source
+                            .bytes(&decl.name)
+                            .ok_or_else(|| PlanError::MissingWeight { name: decl.name.clone() })?
+                            .len();
+                        let wanted = dtype_bytes(decl.dtype, &decl.shape);
+                        if bytes != wanted {
+                            let name = decl.name.clone();
+                            return Err(PlanError::WeightSize { name, found: bytes, wanted });
+                        }
+                        let request = WeightRequest {
+                            name: &decl.name,
+                            dtype: decl.dtype,
+                            shape: decl.shape,
+                            usage,
+                            source: Arc::clone(source),
+                        };
+                        let loaded = device.backend.load_weight(&request);
+                        let handle =
+                            loaded.map_err(|e| device.plan_error(&format!("loading {}", decl.name), e))?;
+                        device.add_weight(&decl.name, usage, handle);
+                        progress(&decl.name, bytes);
+                        handle
+                    }
+                };
+                Place::Weight(handle)
+            }
+            Op::State(st) => {
+                let decl = graph.state(st);
+                state = Some(*decl);
+                Place::State(device.state(decl)?)
+            }
+            _ => Place::Buffer(device.buffer(slot(plan, s, plan.placed[id.index()]))),
+        };
+        sources.push(Operand { place, dtype: graph.node(s).dtype, shape: graph.node(s).shape });
+    }
+    let place = if node.op.is_alias() {
+        sources[0].place
+    } else {
+        Place::Buffer(device.buffer(slot(plan, id, plan.placed[id.index()])))
+    };
+    let result = Operand { place, dtype: node.dtype, shape: node.shape };
+    Ok(BoundOp { node: id, label: node.label.clone(), op: node.op.clone(), sources, result, state })
+}
+
+fn slot(plan: &Plan, value: NodeId, device: DeviceId) -> crate::SlotId {
+    // The memory plan gives a slot to every value on every device that reads it; one without is a fault of the planner.
+    plan.memory.slot(&plan.graph, value, device).unwrap_or_else(|| {
+        let node = plan.graph.node(value);
+        panic!("no memory was planned for {} on device {}", node.label, device.0)
+    })
+}
+
+fn buffer(devices: &[Device], plan: &Plan, value: NodeId, device: DeviceId) -> BufferId {
+    devices[device.index()].buffer(slot(plan, value, device))
+}
