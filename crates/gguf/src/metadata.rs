@@ -209,12 +209,12 @@ pub struct Metadata {
 macro_rules! typed_getters {
     ($($get:ident, $require:ident, $ty:ty, $what:literal;)*) => {$(
         #[doc = concat!("The value of `key` as ", $what, "; `None` if the key is absent, an error if it holds something else.")]
-        pub fn $get<'a>(&'a self, key: &str) -> Result<Option<$ty>, MetadataError> {
+        pub fn $get(&self, key: &str) -> Result<Option<$ty>, MetadataError> {
             self.get_as(key)
         }
 
         #[doc = concat!("The value of `key` as ", $what, "; an error if the key is absent or holds something else.")]
-        pub fn $require<'a>(&'a self, key: &str) -> Result<$ty, MetadataError> {
+        pub fn $require(&self, key: &str) -> Result<$ty, MetadataError> {
             self.require_as(key)
         }
     )*};
@@ -276,9 +276,9 @@ impl Metadata {
         get_i32, require_i32, i32, "an `i32`, from any integer type that fits";
         get_u64, require_u64, u64, "a `u64`, from any integer type that fits";
         get_f32, require_f32, f32, "an `f32`, from f32 or f64";
-        get_str, require_str, &'a str, "UTF-8 text";
-        get_array, require_array, Array<'a>, "an array of any type";
-        get_strings, require_strings, StringArray<'a>, "an array of strings";
+        get_str, require_str, &str, "UTF-8 text";
+        get_array, require_array, Array<'_>, "an array of any type";
+        get_strings, require_strings, StringArray<'_>, "an array of strings";
         get_u32s, require_u32s, Vec<u32>, "an array of `u32`, from any integer type that fits";
         get_i32s, require_i32s, Vec<i32>, "an array of `i32`, from any integer type that fits";
         get_f32s, require_f32s, Vec<f32>, "an array of `f32`, from f32 or f64";
