@@ -73,6 +73,32 @@ macro_rules! fold_i {
     };
 }
 
+/// Transposes an 8 × 8 matrix.
+///
+/// # Safety
+/// The machine has AVX.
+#[inline(always)]
+unsafe fn transpose_8x8(r: [__m256; 8]) -> [__m256; 8] {
+    // SAFETY: the caller vouches for AVX.
+    unsafe {
+        // Pairs of rows, then quadruples, within each 128-bit half; then the halves.
+        let pair = |i: usize| (_mm256_unpacklo_ps(r[i], r[i + 1]), _mm256_unpackhi_ps(r[i], r[i + 1]));
+        let quad = |i: usize| {
+            let ((a, b), (c, d)) = (pair(i), pair(i + 2));
+            [
+                _mm256_shuffle_ps::<0b01_00_01_00>(a, c),
+                _mm256_shuffle_ps::<0b11_10_11_10>(a, c),
+                _mm256_shuffle_ps::<0b01_00_01_00>(b, d),
+                _mm256_shuffle_ps::<0b11_10_11_10>(b, d),
+            ]
+        };
+        let (lo, hi) = (quad(0), quad(4));
+        let first = |i: usize| _mm256_permute2f128_ps::<0x20>(lo[i], hi[i]);
+        let second = |i: usize| _mm256_permute2f128_ps::<0x31>(lo[i], hi[i]);
+        [first(0), first(1), first(2), first(3), second(0), second(1), second(2), second(3)]
+    }
+}
+
 impl Simd for Avx2 {
     const ISA: Isa = Isa::Avx2;
     const WIDE_ZERO: i32 = 128;
@@ -156,6 +182,23 @@ impl Simd for Avx2 {
     fn select_lt(self, a: F, b: F, x: F, y: F) -> F {
         let m = both!(_mm256_cmp_ps::<_CMP_LT_OQ>, a, b);
         both!(_mm256_blendv_ps, y, x, m)
+    }
+    #[inline(always)]
+    fn swap_adjacent(self, a: F) -> F {
+        both!(_mm256_permute_ps::<0b10_11_00_01>, a)
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [F; 16]) {
+        // Four 8 × 8 blocks; those off the diagonal change places.
+        let block = |row: usize, half: usize| {
+            let r: [__m256; 8] = std::array::from_fn(|i| rows[row + i][half]);
+            op!(transpose_8x8(r))
+        };
+        let [a, b, c, d] = [block(0, 0), block(0, 1), block(8, 0), block(8, 1)];
+        for i in 0..8 {
+            rows[i] = [a[i], c[i]];
+            rows[i + 8] = [b[i], d[i]];
+        }
     }
     #[inline(always)]
     fn reduce_add(self, a: F) -> f32 {

@@ -125,6 +125,39 @@ impl Simd for Avx512 {
         op!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x))
     }
     #[inline(always)]
+    fn swap_adjacent(self, a: __m512) -> __m512 {
+        op!(_mm512_permute_ps::<0b10_11_00_01>(a))
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [__m512; 16]) {
+        op!({
+            // Within each 128-bit quarter: pairs of rows, then quadruples. `quads[4g + c]` then holds, in quarter q,
+            // column 4q + c of rows 4g..4g + 4.
+            let mut quads = *rows;
+            for g in (0..16).step_by(4) {
+                let [r0, r1, r2, r3] = [rows[g], rows[g + 1], rows[g + 2], rows[g + 3]];
+                let (a, b) = (_mm512_unpacklo_ps(r0, r1), _mm512_unpackhi_ps(r0, r1));
+                let (c, d) = (_mm512_unpacklo_ps(r2, r3), _mm512_unpackhi_ps(r2, r3));
+                quads[g] = _mm512_shuffle_ps::<0b01_00_01_00>(a, c);
+                quads[g + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(a, c);
+                quads[g + 2] = _mm512_shuffle_ps::<0b01_00_01_00>(b, d);
+                quads[g + 3] = _mm512_shuffle_ps::<0b11_10_11_10>(b, d);
+            }
+            // Then a 4 × 4 transpose of whole quarters.
+            for c in 0..4 {
+                let [g0, g1, g2, g3] = [quads[c], quads[c + 4], quads[c + 8], quads[c + 12]];
+                let even_lo = _mm512_shuffle_f32x4::<0b10_00_10_00>(g0, g1);
+                let odd_lo = _mm512_shuffle_f32x4::<0b11_01_11_01>(g0, g1);
+                let even_hi = _mm512_shuffle_f32x4::<0b10_00_10_00>(g2, g3);
+                let odd_hi = _mm512_shuffle_f32x4::<0b11_01_11_01>(g2, g3);
+                rows[c] = _mm512_shuffle_f32x4::<0b10_00_10_00>(even_lo, even_hi);
+                rows[c + 4] = _mm512_shuffle_f32x4::<0b10_00_10_00>(odd_lo, odd_hi);
+                rows[c + 8] = _mm512_shuffle_f32x4::<0b11_01_11_01>(even_lo, even_hi);
+                rows[c + 12] = _mm512_shuffle_f32x4::<0b11_01_11_01>(odd_lo, odd_hi);
+            }
+        })
+    }
+    #[inline(always)]
     fn reduce_add(self, a: __m512) -> f32 {
         let (lo, hi) = halves(self, a);
         op!({

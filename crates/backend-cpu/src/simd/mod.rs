@@ -272,6 +272,25 @@ pub trait Simd: Copy + Send + Sync + 'static {
         self.bits_f(self.xor_i(self.bits_i(a), self.splat_i(i32::MIN)))
     }
 
+    /// Exchanges lanes `2i` and `2i + 1`.
+    fn swap_adjacent(self, a: Self::F) -> Self::F;
+
+    /// Transposes the 16 × 16 matrix whose rows are given.
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Self::F; LANES]) {
+        let mut a = [[0f32; LANES]; LANES];
+        // SAFETY: every row of `a` has 16 elements.
+        unsafe {
+            for (a, row) in a.iter_mut().zip(&*rows) {
+                self.store(a.as_mut_ptr(), *row);
+            }
+            let columns: [[f32; LANES]; LANES] = std::array::from_fn(|i| std::array::from_fn(|j| a[j][i]));
+            for (row, column) in rows.iter_mut().zip(&columns) {
+                *row = self.load(column.as_ptr());
+            }
+        }
+    }
+
     /// The lanes' sum, in the order `i + (i+8)`, then `i + (i+4)`, `i + (i+2)`, `i + (i+1)`.
     fn reduce_add(self, a: Self::F) -> f32;
 

@@ -45,12 +45,12 @@ fn vectorize<O: WithSimd>(simd: Neon, op: O) -> O::Output {
 }
 
 #[inline(always)]
-fn min4(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+unsafe fn min4(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     op!(vbslq_f32(vcltq_f32(a, b), a, b))
 }
 
 #[inline(always)]
-fn max4(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+unsafe fn max4(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     op!(vbslq_f32(vcgtq_f32(a, b), a, b))
 }
 
@@ -173,6 +173,10 @@ impl Simd for Neon {
             vbslq_f32(m[2], x[2], y[2]),
             vbslq_f32(m[3], x[3], y[3])
         ])
+    }
+    #[inline(always)]
+    fn swap_adjacent(self, a: F) -> F {
+        each!(vrev64q_f32, a)
     }
     #[inline(always)]
     fn reduce_add(self, a: F) -> f32 {

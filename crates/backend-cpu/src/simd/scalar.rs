@@ -113,6 +113,10 @@ impl Simd for Scalar {
         from_fn(|i| if a[i] < b[i] { x[i] } else { y[i] })
     }
     #[inline(always)]
+    fn swap_adjacent(self, a: F) -> F {
+        from_fn(|i| a[i ^ 1])
+    }
+    #[inline(always)]
     fn reduce_add(self, a: F) -> f32 {
         fold(a, |x, y| x + y)
     }

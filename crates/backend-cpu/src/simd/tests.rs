@@ -49,6 +49,10 @@ impl WithSimd for Everything<'_> {
         push_f(s.neg(a));
         push_f(s.select_lt(a, b, c, a));
         push_f(s.exp(a));
+        push_f(s.swap_adjacent(a));
+        let mut square: [S::F; 16] = std::array::from_fn(|i| s.add(s.splat(i as f32), if i % 3 == 0 { a } else { b }));
+        s.transpose(&mut square);
+        square.into_iter().for_each(&mut push_f);
         push_f(s.splat(s.reduce_add(a)));
         push_f(s.splat(s.reduce_max(a)));
         // SAFETY: every array holds 64 bytes.
@@ -196,5 +200,37 @@ fn isa_names_parse_and_print() {
     if let Some(isa) = missing {
         assert_eq!(isa.checked(), Err(IsaError::Unavailable { isa }));
         assert!(isa.checked().unwrap_err().to_string().contains(isa.name()));
+    }
+}
+
+/// The transpose of the matrix whose element (i, j) is 16 i + j.
+struct Transposed;
+
+impl WithSimd for Transposed {
+    type Output = [[f32; 16]; 16];
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) -> Self::Output {
+        let mut m: [[f32; 16]; 16] = std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as f32));
+        // SAFETY: every row has 16 elements.
+        let mut rows = m.map(|row| unsafe { s.load(row.as_ptr()) });
+        s.transpose(&mut rows);
+        for (m, row) in m.iter_mut().zip(rows) {
+            // SAFETY: as above.
+            unsafe { s.store(m.as_mut_ptr(), row) };
+        }
+        m
+    }
+}
+
+#[test]
+fn transpose_exchanges_rows_and_columns() {
+    for isa in Isa::available() {
+        let m = isa.run(Transposed);
+        for (i, row) in m.iter().enumerate() {
+            for (j, &x) in row.iter().enumerate() {
+                assert_eq!(x, (16 * j + i) as f32, "{isa}: ({i}, {j})");
+            }
+        }
     }
 }
