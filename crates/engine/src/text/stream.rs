@@ -1,0 +1,50 @@
+use super::{EmptyStop, StopMatcher, Utf8Stream};
+
+/// What one piece of output added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Text that is certain now; often empty.
+    pub text: String,
+    /// The stop string that ended the text, as an index into the list; then no further text comes.
+    pub stopped: Option<usize>,
+}
+
+/// Token bytes in, showable text out: [`Utf8Stream`] followed by [`StopMatcher`].
+#[derive(Debug, Clone, Default)]
+pub struct TextStream {
+    utf8: Utf8Stream,
+    stops: StopMatcher,
+    decoded: String,
+}
+
+impl TextStream {
+    /// A stream that ends at any of `stops`.
+    ///
+    /// # Errors
+    /// [`EmptyStop`] for a stop string without text.
+    pub fn new<S: AsRef<str>>(stops: &[S]) -> Result<Self, EmptyStop> {
+        Ok(Self { stops: StopMatcher::new(stops)?, ..Self::default() })
+    }
+
+    /// Takes the bytes of the next token.
+    pub fn push(&mut self, bytes: &[u8]) -> Delta {
+        self.decoded.clear();
+        self.utf8.push(bytes, &mut self.decoded);
+        let mut text = String::new();
+        let stopped = self.stops.push(&self.decoded, &mut text);
+        Delta { text, stopped }
+    }
+
+    /// Ends the text and gives what was held back: an unfinished character as U+FFFD, an unfinished stop string as text.
+    /// After a stop there is nothing left.
+    pub fn finish(&mut self) -> Delta {
+        self.decoded.clear();
+        self.utf8.finish(&mut self.decoded);
+        let mut text = String::new();
+        let stopped = self.stops.push(&self.decoded, &mut text);
+        if stopped.is_none() {
+            self.stops.finish(&mut text);
+        }
+        Delta { text, stopped }
+    }
+}
