@@ -5,8 +5,10 @@
 //! runs it, as often as wanted, never reading a value before its producer has finished writing it.
 
 mod backend;
+pub mod bounds;
 mod builder;
 mod cache;
+pub mod devices;
 mod fuse;
 mod graph;
 mod infer;
