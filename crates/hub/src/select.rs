@@ -124,6 +124,14 @@ pub(crate) fn shard_of(name: &str) -> Option<(&str, u32, u32)> {
     Some((stem, digits(number)?, digits(total).filter(|total| *total > 0)?))
 }
 
+/// All files of the model that `name` is a file of, by the naming of shards alone.
+pub(crate) fn shards_of(name: &str) -> Vec<String> {
+    match shard_of(name) {
+        Some((stem, _, total)) => (1..=total).map(|n| format!("{stem}-{n:05}-of-{total:05}.gguf")).collect(),
+        None => vec![name.to_owned()],
+    }
+}
+
 fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -38,10 +38,15 @@ impl Stamp {
         Ok(Self { sha256: sha256.to_owned(), size: metadata.len(), mtime_ns })
     }
 
+    /// The stamp of `model`, whether it still holds or not.
+    pub(crate) fn read(model: &Path) -> Option<Self> {
+        let text = fs::read(stamp_path(model)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
     /// The SHA-256 that `model` was found to have, if it has not changed since.
     pub(crate) fn known_sha256(model: &Path) -> Option<String> {
-        let text = fs::read_to_string(stamp_path(model)).ok()?;
-        let stamp: Stamp = serde_json::from_str(&text).ok()?;
+        let stamp = Self::read(model)?;
         (Self::of(model, &stamp.sha256).ok()? == stamp).then_some(stamp.sha256)
     }
 

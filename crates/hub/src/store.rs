@@ -5,21 +5,24 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{CATALOG, Entry, Source};
+use crate::catalog::{Entry, Source};
 use crate::digest::{is_sha256, sha256_file};
 use crate::error::{Error, HubError, IoContext};
-use crate::http::{Hub, HubConfig, RemoteFile};
-use crate::model_ref::{HubRef, ModelRef, Selector, has_gguf_ending, is_safe_relative};
+use crate::http::{Hub, HubConfig};
+use crate::model_ref::{HubRef, ModelRef, Selector, is_safe_relative};
 use crate::pip::{self, PipConfig};
 use crate::progress::{Meter, Progress};
-use crate::select::{select, shard_of};
+use crate::select::{select, shards_of};
 use crate::staging::{Slot, write_atomically};
-use crate::stamp::{Stamp, stamp_path};
+use crate::stamp::Stamp;
+use crate::transfer::RemoteFile;
 
 /// Folder, in the store, of the hub's models: `hf/ORG/REPO/FILE`.
-const HUB_DIR: &str = "hf";
+pub(crate) const HUB_DIR: &str = "hf";
 /// In a repository's folder: which files each selector was found to mean.
 const RESOLVED: &str = ".resolved.json";
+
+type Resolutions = BTreeMap<String, Vec<String>>;
 
 /// Models on this machine: a folder of complete, checked files.
 ///
@@ -29,19 +32,6 @@ pub struct Store {
     dir: PathBuf,
     hub: HubConfig,
     pip: PipConfig,
-}
-
-/// A model of the store, as [`Store::list`] shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installed {
-    /// What to call it; [`ModelRef::parse`] takes it.
-    pub name: String,
-    /// The file, or the first shard.
-    pub path: PathBuf,
-    /// Bytes of all its files.
-    pub bytes: u64,
-    /// Whether its content was checked and it has not changed since.
-    pub verified: bool,
 }
 
 impl Store {
@@ -94,8 +84,15 @@ impl Store {
             ModelRef::Hub(hub) => {
                 let Some(files) = self.resolved(hub) else { return Ok(None) };
                 let dir = self.repo_dir(hub);
-                let here = files.iter().all(|file| Stamp::known_sha256(&dir.join(file)).is_some());
-                Ok(files.first().filter(|_| here).map(|first| dir.join(first)))
+                for file in &files {
+                    // What the stamp says was checked when the file came; a copy of it may have another time.
+                    let path = dir.join(file);
+                    let Some(stamp) = Stamp::read(&path) else { return Ok(None) };
+                    if !is_content(&path, stamp.size, &stamp.sha256, progress)? {
+                        return Ok(None);
+                    }
+                }
+                Ok(files.first().map(|first| dir.join(first)))
             }
         }
     }
@@ -212,113 +209,49 @@ impl Store {
         paths.into_iter().next().ok_or_else(|| Error::NotInstalled(hub.to_string()))
     }
 
-    /// The models that are here, catalog first, then the hub's, then other files a user put into the folder.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the folder cannot be read; one that does not exist is empty.
-    pub fn list(&self) -> Result<Vec<Installed>, Error> {
-        let mut all = Vec::new();
-        let mut top = gguf_files(&self.dir, 0)?;
-        for entry in CATALOG {
-            let path = self.dir.join(file_name(entry));
-            if let Some(at) = top.iter().position(|file| *file == path) {
-                let verified = Stamp::known_sha256(&path).is_some_and(|sha256| sha256 == entry.sha256);
-                all.push(installed(entry.name.to_owned(), vec![top.remove(at)], verified)?);
-            }
-        }
-        let hub_dir = self.dir.join(HUB_DIR);
-        let mut shards: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for path in gguf_files(&hub_dir, 8)? {
-            let relative =
-                path.strip_prefix(&hub_dir).ok().and_then(|p| p.to_str()).map(|p| p.replace('\\', "/"));
-            let Some(relative) = relative.filter(|p| p.matches('/').count() >= 2) else { continue };
-            let (org_repo, file) =
-                relative.match_indices('/').nth(1).map_or(("", ""), |(at, _)| relative.split_at(at));
-            let name = format!("hf:{org_repo}:{}", &file[1..]);
-            let key = match shard_of(&name) {
-                Some((stem, _, total)) => format!("{stem}-00001-of-{total:05}.gguf"),
-                None => name,
-            };
-            shards.entry(key).or_default().push(path);
-        }
-        for (name, paths) in shards {
-            let verified = paths.iter().all(|path| Stamp::known_sha256(path).is_some());
-            all.push(installed(name, paths, verified)?);
-        }
-        for path in top {
-            let verified = Stamp::known_sha256(&path).is_some();
-            all.push(installed(path.display().to_string(), vec![path], verified)?);
-        }
-        Ok(all)
-    }
-
-    /// Removes `model` with everything that belongs to it; returns the bytes freed.
-    ///
-    /// # Errors
-    /// [`Error::NotInstalled`]; [`Error::NotInStore`] for a path outside the store's folder.
-    pub fn remove(&self, model: &ModelRef, progress: &mut dyn Progress) -> Result<u64, Error> {
-        let files = match model {
-            ModelRef::Catalog(entry) => vec![self.dir.join(file_name(entry))],
-            ModelRef::Hub(hub) => {
-                let files = self.resolved(hub).ok_or_else(|| Error::NotInstalled(model.to_string()))?;
-                files.iter().map(|file| self.repo_dir(hub).join(file)).collect()
-            }
-            ModelRef::Path(path) => vec![self.inside(path)?],
-        };
-        let mut freed = 0;
-        for path in files.iter().filter(|path| path.is_file()) {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
-            else {
-                continue;
-            };
-            let slot = Slot::acquire(parent, name, progress)?;
-            freed += fs::metadata(path).context("examine", path)?.len();
-            fs::remove_file(path).context("remove", path)?;
-            let _ = fs::remove_file(stamp_path(path));
-            slot.discard_partials()?;
-        }
-        if freed == 0 { Err(Error::NotInstalled(model.to_string())) } else { Ok(freed) }
-    }
-
-    /// `path`, if it is a model file inside the store's folder.
-    fn inside(&self, path: &Path) -> Result<PathBuf, Error> {
-        let real = fs::canonicalize(path).map_err(|_| Error::NotInstalled(path.display().to_string()))?;
-        let store = fs::canonicalize(&self.dir).context("open", &self.dir)?;
-        let is_model = real.to_str().is_some_and(has_gguf_ending);
-        if is_model && real.starts_with(&store) {
-            Ok(real)
-        } else {
-            Err(Error::NotInStore { path: path.to_owned(), store: self.dir.clone() })
-        }
-    }
-
-    fn repo_dir(&self, hub: &HubRef) -> PathBuf {
+    pub(crate) fn repo_dir(&self, hub: &HubRef) -> PathBuf {
         // The halves of a parsed name are plain names, so this stays inside the store.
         self.dir.join(HUB_DIR).join(&hub.repo)
     }
 
-    /// The files that `hub` was found to mean when it was pulled, or that it names outright.
-    fn resolved(&self, hub: &HubRef) -> Option<Vec<String>> {
-        let text = fs::read(self.repo_dir(hub).join(RESOLVED)).unwrap_or_default();
-        let known: BTreeMap<String, Vec<String>> = serde_json::from_slice(&text).unwrap_or_default();
-        let files = match known.get(&key(&hub.selector)) {
-            Some(files) => files.clone(),
-            None => match &hub.selector {
-                Selector::File(file) => known.values().find(|files| files.contains(file))?.clone(),
-                _ => return None,
-            },
+    /// The files that `hub` was found to mean when it was pulled, or that it names outright; whether they are here or not.
+    pub(crate) fn resolved(&self, hub: &HubRef) -> Option<Vec<String>> {
+        let files = match (self.resolutions(hub).remove(&key(&hub.selector)), &hub.selector) {
+            (Some(files), _) => files,
+            (None, Selector::File(file)) => shards_of(file),
+            (None, _) => return None,
         };
         (!files.is_empty() && files.iter().all(|file| is_safe_relative(file))).then_some(files)
     }
 
+    /// What each selector of the repository was found to mean.
+    fn resolutions(&self, hub: &HubRef) -> Resolutions {
+        let text = fs::read(self.repo_dir(hub).join(RESOLVED)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
     fn remember(&self, hub: &HubRef, files: &[&str]) -> Result<(), Error> {
-        let path = self.repo_dir(hub).join(RESOLVED);
-        let text = fs::read(&path).unwrap_or_default();
-        let mut known: BTreeMap<String, Vec<String>> = serde_json::from_slice(&text).unwrap_or_default();
+        let mut known = self.resolutions(hub);
         known.insert(key(&hub.selector), files.iter().map(|file| (*file).to_owned()).collect());
+        self.write_resolutions(hub, &known)
+    }
+
+    /// Drops what was found to mean `files`.
+    pub(crate) fn forget(&self, hub: &HubRef, files: &[String]) -> Result<(), Error> {
+        let mut known = self.resolutions(hub);
+        known.retain(|_, other| other != files);
+        if known.is_empty() {
+            // It need not have been there.
+            let _ = fs::remove_file(self.repo_dir(hub).join(RESOLVED));
+            return Ok(());
+        }
+        self.write_resolutions(hub, &known)
+    }
+
+    fn write_resolutions(&self, hub: &HubRef, known: &Resolutions) -> Result<(), Error> {
         // A map of strings always serializes.
-        let text = serde_json::to_vec_pretty(&known).unwrap_or_default();
-        Ok(write_atomically(&path, &text)?)
+        let text = serde_json::to_vec_pretty(known).unwrap_or_default();
+        Ok(write_atomically(&self.repo_dir(hub).join(RESOLVED), &text)?)
     }
 }
 
@@ -330,7 +263,7 @@ fn key(selector: &Selector) -> String {
     }
 }
 
-fn file_name(entry: &Entry) -> String {
+pub(crate) fn file_name(entry: &Entry) -> String {
     format!("{}.gguf", entry.name)
 }
 
@@ -361,39 +294,6 @@ fn is_content(path: &Path, size: u64, sha256: &str, progress: &mut dyn Progress)
         progress.notice(&format!("{name}: will be checked again next time: {error}"));
     }
     Ok(true)
-}
-
-/// The model files in `dir` and, to some `depth`, below, by name.
-fn gguf_files(dir: &Path, depth: u32) -> Result<Vec<PathBuf>, Error> {
-    let entries = match fs::read_dir(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.context("list", dir)?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let entry = entry.context("list", dir)?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
-        let path = entry.path();
-        if path.is_dir() {
-            if depth > 0 {
-                files.extend(gguf_files(&path, depth - 1)?);
-            }
-        } else if has_gguf_ending(name) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn installed(name: String, paths: Vec<PathBuf>, verified: bool) -> Result<Installed, Error> {
-    let mut bytes = 0;
-    for path in &paths {
-        bytes += fs::metadata(path).context("examine", path)?.len();
-    }
-    let path = paths.into_iter().next().unwrap_or_default();
-    Ok(Installed { name, path, bytes, verified })
 }
 
 fn default_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
