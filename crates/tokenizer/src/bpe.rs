@@ -1,12 +1,12 @@
 //! Byte-level byte-pair encoding.
 
+use crate::TokenId;
 use crate::bytes::ALPHABET;
 use crate::error::Warning;
 use crate::merge::{MAX_WORD, Merge, Merger, NO_TOKEN, Symbol};
 use crate::pretokenize::{PreProfile, PreTokenizer};
 use crate::strings::{Index, PairMap, Strings};
 use crate::tokens::{TokenKind, Tokens};
-use crate::TokenId;
 
 /// What encoding needs beside the tokens.
 #[derive(Debug)]
@@ -22,7 +22,12 @@ pub(crate) struct Bpe {
 }
 
 impl Bpe {
-    pub(crate) fn new(profile: PreProfile, merges: &Strings, tokens: &Tokens, warnings: &mut Vec<Warning>) -> Self {
+    pub(crate) fn new(
+        profile: PreProfile,
+        merges: &Strings,
+        tokens: &Tokens,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
         let mut bytes = Box::new([NO_TOKEN; 256]);
         let mut spelling = [0; 4];
         for (byte, c) in ALPHABET.iter().enumerate() {
@@ -118,11 +123,13 @@ fn merge_table(merges: &Strings, tokens: &Tokens, warnings: &mut Vec<Warning>) -
                     find(&buffer)?
                 }
             };
-            let ids = (find(left)?, find(right)?, id);
-            tokens.is_text(id).then_some(ids)
+            Some((find(left)?, find(right)?, id))
         })();
         if let Some((left, right, id)) = ids {
-            table.insert(left, right, Merge { rank: rank as u32, id });
+            // Text must not become a control token by way of merges either.
+            if tokens.is_text(id) {
+                table.insert(left, right, Merge { rank: rank as u32, id });
+            }
             guess = id + 1;
         } else {
             if unusable == 0 {

@@ -1,7 +1,5 @@
 //! Spellings of bytes in a vocabulary: the byte-level alphabet and `<0xXX>`.
 
-use std::sync::LazyLock;
-
 /// Whether a byte stands for itself in the byte-level alphabet: the printable ones of Latin-1.
 const fn is_itself(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF)
@@ -26,24 +24,33 @@ pub(crate) static ALPHABET: [char; 256] = {
     table
 };
 
-static BYTES: LazyLock<[Option<u8>; 0x144]> = LazyLock::new(|| {
-    let mut table = [None; 0x144];
-    for (byte, &c) in ALPHABET.iter().enumerate() {
-        table[c as usize] = Some(byte as u8);
+/// The byte that each character below U+0144 stands for; -1 for those outside of the alphabet.
+static BYTES: [i16; 0x144] = {
+    let mut table = [-1; 0x144];
+    let mut byte = 0;
+    while byte < 256 {
+        table[ALPHABET[byte] as usize] = byte as i16;
+        byte += 1;
     }
     table
-});
-
-/// The byte that a character of the byte-level alphabet stands for.
-pub(crate) fn from_alphabet(c: char) -> Option<u8> {
-    BYTES.get(c as usize).copied().flatten()
-}
+};
 
 /// Replaces `out` by the bytes that `text` spells in the byte-level alphabet; `None` if it is not spelled in it.
-pub(crate) fn decode_alphabet(text: &str, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn decode_alphabet(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     out.clear();
-    for c in text.chars() {
-        out.push(from_alphabet(c)?);
+    let mut rest = text;
+    // No character of the alphabet takes more than two bytes.
+    while let Some((&first, mut tail)) = rest.split_first() {
+        let mut code = usize::from(first);
+        if first >= 0x80 {
+            let (&second, behind) = tail.split_first()?;
+            (code, tail) = ((usize::from(first) & 0x1F) << 6 | usize::from(second) & 0x3F, behind);
+            if first >= 0xE0 {
+                return None;
+            }
+        }
+        out.push(u8::try_from(*BYTES.get(code)?).ok()?);
+        rest = tail;
     }
     Some(())
 }
@@ -61,15 +68,16 @@ mod tests {
 
     #[test]
     fn alphabet_is_a_bijection_with_known_letters() {
-        for byte in 0..=255u8 {
-            assert_eq!(from_alphabet(ALPHABET[byte as usize]), Some(byte));
+        let decode = |text: &str| {
+            let mut out = Vec::new();
+            decode_alphabet(text.as_bytes(), &mut out).map(|()| out)
+        };
+        let all: String = ALPHABET.iter().collect();
+        assert_eq!(decode(&all), Some((0..=255).collect()));
+        assert_eq!(decode("ĠaĊĀŃé"), Some(vec![b' ', b'a', b'\n', 0, 0xAD, 0xE9]));
+        for outside in [" ", "▁", "a▁", "\u{144}", "\u{7f}", "\u{ad}", "🦙", "x\u{800}"] {
+            assert_eq!(decode(outside), None, "{outside:?}");
         }
-        assert_eq!(ALPHABET[b' ' as usize], 'Ġ');
-        assert_eq!(ALPHABET[b'\n' as usize], 'Ċ');
-        assert_eq!(ALPHABET[0], 'Ā');
-        assert_eq!(ALPHABET[0xAD], 'Ń');
-        assert_eq!(from_alphabet(' '), None);
-        assert_eq!(from_alphabet('▁'), None);
     }
 
     #[test]

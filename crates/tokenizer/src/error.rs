@@ -131,8 +131,7 @@ pub enum Warning {
         /// The first of them.
         first: u32,
     },
-    /// Merges that name a piece the vocabulary lacks, are not of the form `left right`, or would build a
-    /// control token; they are left out.
+    /// Merges that name a piece the vocabulary lacks, or are not of the form `left right`; they are left out.
     UnusableMerges {
         /// How many.
         count: usize,
@@ -167,7 +166,9 @@ impl fmt::Display for Warning {
             Self::ExtraEntries { key, len, tokens } => {
                 write!(f, "{key} has {len} entries for {tokens} tokens; the rest is ignored")
             }
-            Self::NoTokenTypes => write!(f, "tokenizer.ggml.token_type is missing; control tokens are guessed"),
+            Self::NoTokenTypes => {
+                write!(f, "tokenizer.ggml.token_type is missing; control tokens are guessed")
+            }
             Self::NoPreTokenizer => {
                 write!(f, "tokenizer.ggml.pre is missing; words are cut the default way, which may be wrong")
             }

@@ -114,10 +114,10 @@ impl Merger {
         let Self { symbols, links, heap, .. } = self;
         let count = symbols.len() as u32;
         links.clear();
-        links.extend((0..count).map(|i| Link {
-            prev: i.wrapping_sub(1),
-            next: if i + 1 == count { NONE } else { i + 1 },
-        }));
+        links.extend(
+            (0..count)
+                .map(|i| Link { prev: i.wrapping_sub(1), next: if i + 1 == count { NONE } else { i + 1 } }),
+        );
         heap.clear();
         let mut enter = |heap: &mut BinaryHeap<_>, symbols: &[Symbol], left: u32, right: u32| {
             let (l, r) = (symbols[left as usize], symbols[right as usize]);

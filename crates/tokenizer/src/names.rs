@@ -61,8 +61,12 @@ pub(crate) const CONTROL: &[(&str, bool)] = &[
 ];
 
 /// In formats that have all of one of these sets, `<|end|>` ends a message but not the text.
-pub(crate) const END_IS_NOT_EOG: &[&[&str]] =
-    &[&["<|return|>", "<|call|>"], &["<|return|>", "<|calls|>"], &["<|call|>", "<|flush|>"], &["<|calls|>", "<|flush|>"]];
+pub(crate) const END_IS_NOT_EOG: &[&[&str]] = &[
+    &["<|return|>", "<|call|>"],
+    &["<|return|>", "<|calls|>"],
+    &["<|call|>", "<|flush|>"],
+    &["<|calls|>", "<|flush|>"],
+];
 
 /// Whether white space to the left and to the right of a special token belongs to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

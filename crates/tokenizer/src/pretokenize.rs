@@ -45,8 +45,8 @@ impl PreProfile {
         use PreTokenizer::{Cl100k, DeepSeek3, Default, Gpt2, O200k};
         let (pre_tokenizer, ignore_merges, add_bos) = match pre {
             "default" => (Default, false, false),
-            "gpt-2" | "phi-2" | "mpt" | "olmo" | "jais" | "trillion" | "mellum" | "gigachat" | "modern-bert"
-            | "exaone4" | "granite-docling" => (Gpt2 { single_digits: false }, false, false),
+            "gpt-2" | "phi-2" | "mpt" | "olmo" | "jais" | "trillion" | "mellum" | "gigachat"
+            | "modern-bert" | "exaone4" | "granite-docling" => (Gpt2 { single_digits: false }, false, false),
             "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
                 (Gpt2 { single_digits: true }, false, false)
             }
@@ -54,9 +54,8 @@ impl PreProfile {
                 (Cl100k { max_digits: 1, marks: false }, false, false)
             }
             "qwen35" => (Cl100k { max_digits: 1, marks: true }, false, false),
-            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2" => {
-                (Cl100k { max_digits: 3, marks: false }, true, true)
-            }
+            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
+            | "lfm2" => (Cl100k { max_digits: 3, marks: false }, true, true),
             "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => {
                 (Cl100k { max_digits: 3, marks: false }, false, false)
             }
@@ -239,7 +238,12 @@ fn cl100k<F: Fn(Char) -> bool>(view: &View<'_, F>, pos: usize, max_digits: usize
     symbols_or_space(view, pos, letter | NUMBER, |c| c.is(NEWLINE))
 }
 
-fn o200k<F: Fn(Char) -> bool>(view: &View<'_, F>, pos: usize, max_digits: usize, contractions: bool) -> usize {
+fn o200k<F: Fn(Char) -> bool>(
+    view: &View<'_, F>,
+    pos: usize,
+    max_digits: usize,
+    contractions: bool,
+) -> usize {
     let first = view.at(pos);
     if first.is(NUMBER) {
         return view.numbers(pos, max_digits);
@@ -257,7 +261,9 @@ fn o200k<F: Fn(Char) -> bool>(view: &View<'_, F>, pos: usize, max_digits: usize,
         }
     };
     match end {
-        Some(end) if contractions && view.at(end).is_ascii(b'\'') => view.contraction(end, true).unwrap_or(end),
+        Some(end) if contractions && view.at(end).is_ascii(b'\'') => {
+            view.contraction(end, true).unwrap_or(end)
+        }
         Some(end) => end,
         None => symbols_or_space(view, pos, LETTER | NUMBER, |c| c.is(NEWLINE) || c.is_ascii(b'/')),
     }
@@ -368,3 +374,6 @@ fn default(text: &[u8], pos: usize) -> usize {
     }
     gpt2(&View { text, ends_at: is_mark }, pos)
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,8 +67,13 @@ impl Spm {
     }
 
     fn note_spaces(&mut self, text: &[u8]) {
+        // Quick for nearly all.
+        if !text.get(1..).is_some_and(|rest| rest.contains(&SPACE_MARK[0])) {
+            return;
+        }
         for (i, &byte) in text.iter().enumerate().skip(1) {
-            if byte == SPACE_MARK[0] && text[i..].starts_with(SPACE_MARK) && !text[..i].ends_with(SPACE_MARK) {
+            if byte == SPACE_MARK[0] && text[i..].starts_with(SPACE_MARK) && !text[..i].ends_with(SPACE_MARK)
+            {
                 self.before_space[text[i - 1] as usize] = true;
             }
         }
@@ -129,7 +134,9 @@ impl Spm {
             pos += len;
         }
         let piece = |start: u32, len: u32| &part[start as usize..][..len as usize];
-        let find = |text: &[u8]| tokens.index.get(text, &tokens.texts).filter(|&id| self.ranks[id as usize] != NO_RANK);
+        let find = |text: &[u8]| {
+            tokens.index.get(text, &tokens.texts).filter(|&id| self.ranks[id as usize] != NO_RANK)
+        };
         merger.merge(|left, right| {
             let len = left.len + right.len;
             if len as usize > self.max_len {

@@ -56,6 +56,16 @@ impl Strings {
         self.starts.windows(2).map(|w| &self.data[w[0] as usize..w[1] as usize])
     }
 
+    /// The first string that is not UTF-8.
+    pub(crate) fn find_non_utf8(&self) -> Option<usize> {
+        // All at once is many times quicker than one by one; then only a string's start can be inside a character.
+        let is_start = |&start: &u32| self.data.get(start as usize).is_none_or(|&byte| byte & 0xC0 != 0x80);
+        if std::str::from_utf8(&self.data).is_ok() && self.starts.iter().all(is_start) {
+            return None;
+        }
+        self.iter().position(|s| std::str::from_utf8(s).is_err())
+    }
+
     /// Total length of all strings in bytes.
     pub fn byte_len(&self) -> usize {
         self.data.len()

@@ -78,8 +78,8 @@ impl Tokens {
         if texts.is_empty() || texts.len() > max {
             return Err(Error::VocabularySize { len: texts.len(), max });
         }
-        if let Some(id) = texts.iter().position(|text| std::str::from_utf8(text).is_err()) {
-            return Err(Error::NotUtf8 { key: "tokenizer.ggml.tokens", index: id });
+        if let Some(index) = texts.find_non_utf8() {
+            return Err(Error::NotUtf8 { key: "tokenizer.ggml.tokens", index });
         }
         let sentence_piece = matches!(vocab.model, VocabModel::SentencePiece { .. });
         let index = index(&texts, warnings);
@@ -197,7 +197,7 @@ impl Tokens {
                 rendered.push(&buffer)
             } else {
                 // Some vocabularies hold a few tokens that are not spelled in the alphabet but as they are.
-                let spelled = std::str::from_utf8(text).ok().and_then(|text| bytes::decode_alphabet(text, &mut buffer));
+                let spelled = bytes::decode_alphabet(text, &mut buffer);
                 rendered.push(if spelled.is_some() { &buffer } else { text })
             };
             if !fits {
@@ -267,7 +267,12 @@ pub(crate) fn check_length(
 /// Replaces `out` by `text` with every U+2581 made a space.
 fn replace_space_marks(text: &[u8], out: &mut Vec<u8>) {
     out.clear();
-    let mut rest = text;
+    // Mostly there is one, at the start, if any.
+    let mut rest = text.strip_prefix(SPACE_MARK).inspect(|_| out.push(b' ')).unwrap_or(text);
+    if !rest.contains(&SPACE_MARK[0]) {
+        out.extend_from_slice(rest);
+        return;
+    }
     while let Some((&first, tail)) = rest.split_first() {
         if let Some(tail) = rest.strip_prefix(SPACE_MARK) {
             out.push(b' ');

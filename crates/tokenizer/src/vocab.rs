@@ -109,9 +109,6 @@ fn strings(metadata: &Metadata, key: &'static str) -> Result<Strings, Error> {
     let bytes = array.iter().map(<[u8]>::len).sum::<usize>();
     let mut strings = Strings::with_capacity(array.len(), bytes.min(u32::MAX as usize));
     for (index, text) in array.iter().enumerate() {
-        if std::str::from_utf8(text).is_err() {
-            return Err(Error::NotUtf8 { key, index });
-        }
         if !strings.push(text) {
             return Err(Error::StringsTooLong { key, index });
         }
