@@ -51,7 +51,7 @@ impl SharedBytes {
     }
 
     /// The part `start..start + len` of these bytes. Panics if it does not lie within them.
-    pub(crate) fn slice(&self, start: usize, len: usize) -> Self {
+    pub fn slice(&self, start: usize, len: usize) -> Self {
         assert!(start <= self.len && len <= self.len - start, "slice outside its bytes");
         SharedBytes { backing: Arc::clone(&self.backing), start: self.start + start, len }
     }
