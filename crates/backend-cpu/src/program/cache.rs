@@ -1,0 +1,91 @@
+//! Steps over the KV cache.
+
+use std::ops::Range;
+
+use super::Context;
+use super::kernel::Ids;
+use crate::attention::{AttentionInputs, AttentionPlan, AttentionStep, KvCache, KvStore};
+use crate::pool::Stop;
+use crate::simd::Isa;
+
+/// Writes one row a token.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub cache: KvCache,
+    pub slots: Ids,
+    pub k: *const f32,
+    pub v: *const f32,
+}
+
+impl Store {
+    /// # Safety
+    /// The buffer of the slots is alive and nothing writes to it.
+    pub unsafe fn check(&self) -> Result<(), String> {
+        // SAFETY: by the caller.
+        KvStore::new(self.cache, unsafe { self.slots.slice() }).map(drop).map_err(|e| e.to_string())
+    }
+
+    /// # Safety
+    /// As [`super::kernel::Kernel::run`].
+    pub unsafe fn run(&self, isa: Isa, tokens: Range<usize>) {
+        // SAFETY: the addresses are live, by the caller.
+        unsafe {
+            // The slots were checked before the program started; without a cache row there is nothing to write.
+            if let Ok(store) = KvStore::new(self.cache, self.slots.slice()) {
+                store.run(isa, tokens, self.k, self.v);
+            }
+        }
+    }
+}
+
+/// Attention of each token over its sequence's rows.
+#[derive(Debug)]
+pub(super) struct Attend {
+    pub plan: AttentionPlan,
+    pub positions: Ids,
+    pub sequences: Ids,
+    pub block_table: Ids,
+    pub threads: usize,
+    pub q: *const f32,
+    pub out: *mut f32,
+    /// Where its part of the shared working memory starts.
+    pub shared: usize,
+}
+
+impl Attend {
+    /// # Safety
+    /// The buffers are alive and nothing writes to them; `shared` is the shared working memory.
+    unsafe fn step(&self, shared: *mut u8) -> Result<AttentionStep<'_>, String> {
+        // SAFETY: by the caller, and `compile` reserved what the plan needs.
+        unsafe {
+            let inputs = AttentionInputs {
+                positions: self.positions.slice(),
+                sequences: self.sequences.slice(),
+                block_table: self.block_table.slice(),
+            };
+            let shared = shared.add(self.shared).cast();
+            AttentionStep::new(&self.plan, inputs, self.threads, self.q, self.out, shared)
+                .map_err(|e| e.to_string())
+        }
+    }
+
+    /// # Safety
+    /// As for `step`.
+    pub unsafe fn check(&self, shared: *mut u8) -> Result<(), String> {
+        // SAFETY: by the caller.
+        unsafe { self.step(shared) }.map(drop)
+    }
+
+    /// # Safety
+    /// As [`super::kernel::Kernel::run`]; all workers come from a barrier or the start.
+    pub unsafe fn run(&self, context: &mut Context<'_>) -> Result<(), Stop> {
+        // SAFETY: by the caller; `compile` reserved each thread's working memory.
+        unsafe {
+            match self.step(context.shared) {
+                Ok(step) => step.run(context.worker, context.own.cast()),
+                // Checked before the program started.
+                Err(_) => Err(context.worker.abort()),
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! From bound operations to steps: resolves addresses, shares quantized activations and rope tables, places barriers.
+
+use std::sync::Arc;
+
+use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, WeightHandle};
+
+use super::cache::{Attend, Store as KvStore};
+use super::hazards::{Access, Hazards, Region, Share};
+use super::kernel::{Ids, Kernel};
+use super::product::{Input, MatMul, Quantize};
+use super::{Program, Step};
+use crate::attention::{AttentionLimits, AttentionParams, AttentionPlan, KvCache, KvType};
+use crate::backend::{Cache, Store};
+use crate::matmul::scratch_bytes;
+use crate::ops::{Binary, Rope, Unary};
+use crate::quantize::QuantizedLayout;
+use crate::weights::Weight;
+
+/// From this many tokens on, a program uses the threads meant for prompts.
+const BATCH_TOKENS: usize = 8;
+
+/// Makes a program of a split.
+pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceError> {
+    let tokens = ops.iter().map(|o| o.result.shape.dims().first().copied().unwrap_or(1)).max().unwrap_or(1);
+    let mut compiler = Compiler {
+        store,
+        threads: store.threads[usize::from(tokens >= BATCH_TOKENS)],
+        current: 0,
+        steps: Vec::new(),
+        hazards: Hazards::default(),
+        shared_scratch: 0,
+        thread_scratch: 0,
+        rope_tables: Vec::new(),
+        quantized: None,
+        quantized_at: None,
+        attention_scratch: None,
+    };
+    for (index, op) in ops.iter().enumerate() {
+        compiler.current = index;
+        compiler.op(op)?;
+    }
+    let Compiler { threads, steps, shared_scratch, thread_scratch, .. } = compiler;
+    Ok(Program { steps, threads, isa: store.isa, shared_scratch, thread_scratch })
+}
+
+struct Compiler<'a> {
+    store: &'a Store,
+    threads: usize,
+    /// Position of the operation being compiled.
+    current: usize,
+    steps: Vec<Step>,
+    hazards: Hazards,
+    shared_scratch: usize,
+    thread_scratch: usize,
+    /// Rope tables made so far, with what they were made from.
+    rope_tables: Vec<RopeTable>,
+    /// The activation whose quantized form is in the working memory, if nothing has overwritten either.
+    quantized: Option<Operand>,
+    /// Where quantized activations go, and how much room was given to them.
+    quantized_at: Option<(usize, usize)>,
+    /// Where attention's partial results go, and how much room was given to them.
+    attention_scratch: Option<(usize, usize)>,
+}
+
+struct RopeTable {
+    rope: Arc<Rope>,
+    positions: *const i32,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Compiler<'_> {
+    fn op(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let result = op.result.shape;
+        let rows = result.dims().first().copied().unwrap_or(1);
+        let width = result.len() / rows;
+        if let (Some(quantized), false) = (self.quantized, matches!(op.op, Op::KvStore)) {
+            // The original may be gone once its memory is written again.
+            if quantized.place == op.result.place {
+                self.quantized = None;
+            }
+        }
+        match op.op {
+            Op::GetRows => self.get_rows(op),
+            Op::MatMul | Op::MatMulAdd => self.mat_mul(op),
+            Op::Add => self.binary(op, Binary::Add),
+            Op::Mul => self.binary(op, Binary::Mul),
+            Op::GatedActivate(Activation::Silu) => self.binary(op, Binary::SiluMul),
+            Op::GatedActivate(Activation::Gelu) => self.binary(op, Binary::GeluMul),
+            Op::Scale(factor) => self.unary(op, Unary::Scale(factor)),
+            Op::Softcap(cap) => self.unary(op, Unary::Softcap(cap)),
+            Op::Activate(Activation::Silu) => self.unary(op, Unary::Silu),
+            Op::Activate(Activation::Gelu) => self.unary(op, Unary::Gelu),
+            Op::RmsNorm { eps } | Op::RmsNormMul { eps } => {
+                let x = self.f32s(&op.sources[0])?;
+                let weight = op.sources.get(1).map(|w| self.f32s(w)).transpose()?;
+                let out = self.out(op)?;
+                let row = result.width();
+                let kernel = Kernel::RmsNorm { rows, inner: width / row, width: row, eps, x, weight, out };
+                let mut accesses = vec![self.read(&op.sources[0], Share::Rows(rows))?];
+                if let Some(w) = op.sources.get(1).filter(|w| matches!(w.place, Place::Buffer(_))) {
+                    accesses.push(self.read(w, Share::Any)?);
+                }
+                accesses.push(self.write(op, Share::Rows(rows))?);
+                self.step(kernel, &accesses);
+                Ok(())
+            }
+            Op::Rope(_) => self.rope(op),
+            Op::KvStore => self.kv_store(op),
+            Op::Attention(_) => self.attention(op),
+            Op::Input | Op::Weight(_) | Op::State(_) | Op::Reshape => {
+                Err(DeviceError::Failed(format!("{} runs nothing and cannot be compiled", op.op.name())))
+            }
+        }
+    }
+
+    fn get_rows(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let [table, ids] = [&op.sources[0], &op.sources[1]];
+        let ids_at = self.ids(ids)?;
+        let (rows, width) = (table.shape.rows(), table.shape.width());
+        let out = self.out(op)?;
+        let mut accesses = vec![self.write(op, Share::Rows(ids_at.len))?];
+        let kernel = match table.place {
+            Place::Weight(handle) => match self.weight(handle)? {
+                Weight::Table(t) => {
+                    let row_bytes = t.len() / rows;
+                    Kernel::LookUp { table: t.as_ptr(), dtype: table.dtype, rows, row_bytes, width, ids: ids_at, out }
+                }
+                _ => return Err(misused(op, "a table")),
+            },
+            _ => {
+                accesses.push(self.read(table, Share::Any)?);
+                Kernel::SelectRows { table: self.f32s(table)?, rows, width, ids: ids_at, out }
+            }
+        };
+        self.step(kernel, &accesses);
+        Ok(())
+    }
+
+    fn unary(&mut self, op: &BoundOp, function: Unary) -> Result<(), DeviceError> {
+        let rows = op.result.shape.dims().first().copied().unwrap_or(1);
+        let width = op.result.shape.len() / rows;
+        let (x, out) = (self.f32s(&op.sources[0])?, self.out(op)?);
+        let accesses = [self.read(&op.sources[0], Share::Rows(rows))?, self.write(op, Share::Rows(rows))?];
+        self.step(Kernel::Unary { op: function, rows, width, x, out }, &accesses);
+        Ok(())
+    }
+
+    fn binary(&mut self, op: &BoundOp, function: Binary) -> Result<(), DeviceError> {
+        let [a_at, b_at] = [&op.sources[0], &op.sources[1]];
+        let rows = op.result.shape.dims().first().copied().unwrap_or(1);
+        let width = op.result.shape.len() / rows;
+        let (a, b, out) = (self.f32s(a_at)?, self.f32s(b_at)?, self.out(op)?);
+        let same = a_at.shape == b_at.shape;
+        let mut accesses = vec![self.read(a_at, Share::Rows(rows))?, self.write(op, Share::Rows(rows))?];
+        if matches!(b_at.place, Place::Buffer(_)) {
+            accesses.push(self.read(b_at, if same { Share::Rows(rows) } else { Share::Any })?);
+        }
+        let kernel = if same {
+            Kernel::Binary { op: function, rows, width, a, b, out }
+        } else {
+            // One row of b for each contiguous row of a, of which a shared row may hold several.
+            let width = a_at.shape.width();
+            Kernel::Broadcast { op: function, rows: a_at.shape.rows(), width, a, b, out }
+        };
+        if let (Kernel::Broadcast { rows: inner, .. }, true) = (&kernel, !same)
+            && *inner != rows
+        {
+            // The kernel's rows are finer than the value's; accesses by those rows are what its threads touch.
+            let inner = *inner;
+            accesses[0].share = Share::Rows(inner);
+            accesses[1].share = Share::Rows(inner);
+        }
+        self.step(kernel, &accesses);
+        Ok(())
+    }
+
+    fn rope(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let Op::Rope(params) = &op.op else { return Err(misused(op, "rope")) };
+        let &[rows, heads, head_dim] = op.result.shape.dims() else { return Err(misused(op, "three dimensions")) };
+        let positions = self.ids(&op.sources[1])?;
+        let factors = match op.sources.get(2) {
+            Some(f) => {
+                let start = self.f32s(f)?;
+                if !matches!(f.place, Place::Weight(_)) {
+                    return Err(misused(op, "factors that are a weight"));
+                }
+                // SAFETY: a loaded vector of this many elements, which nothing writes.
+                Some(unsafe { std::slice::from_raw_parts(start, f.shape.len()) })
+            }
+            None => None,
+        };
+        let rope = Rope::new(params, factors).map_err(|e| DeviceError::Unsupported(format!("{}: {e}", op.label)))?;
+        let found = self.rope_tables.iter().position(|t| *t.rope == rope && t.positions == positions.start);
+        let table = match found {
+            Some(i) => i,
+            None => {
+                let bytes = rows * rope.row_len() * size_of::<f32>();
+                let offset = self.reserve_shared(bytes);
+                let rope = Arc::new(rope);
+                self.rope_tables.push(RopeTable {
+                    rope: Arc::clone(&rope),
+                    positions: positions.start,
+                    offset,
+                    bytes,
+                });
+                let written =
+                    Access { region: scratch(offset, bytes), writes: true, share: Share::Rows(rows) };
+                self.step(Kernel::RopeTable { rope, positions, table: offset }, &[written]);
+                self.rope_tables.len() - 1
+            }
+        };
+        let RopeTable { rope, offset, bytes, .. } = &self.rope_tables[table];
+        let (rope, table, bytes) = (Arc::clone(rope), *offset, *bytes);
+        let (x, out) = (self.f32s(&op.sources[0])?, self.out(op)?);
+        let accesses = [
+            self.read(&op.sources[0], Share::Rows(rows))?,
+            self.write(op, Share::Rows(rows))?,
+            Access { region: scratch(table, bytes), writes: false, share: Share::Rows(rows) },
+        ];
+        self.step(Kernel::Rope { rope, rows, heads, head_dim, table, x, out }, &accesses);
+        Ok(())
+    }
+
+    fn mat_mul(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let [weight, x] = [&op.sources[0], &op.sources[1]];
+        let Place::Weight(handle) = weight.place else { return Err(misused(op, "a weight")) };
+        let (layout, weights) = match self.weight(handle)? {
+            Weight::Matrix { layout, data } => (*layout, data.as_ptr().cast_const()),
+            _ => return Err(misused(op, "a packed matrix")),
+        };
+        let bias = op.sources.get(2).map(|b| self.f32s(b)).transpose()?;
+        let input = if layout.quantized() {
+            self.quantized(x)?
+        } else {
+            Input::F32 { x: self.f32s(x)?, rows: x.shape.rows() }
+        };
+        let mut accesses = vec![self.write(op, Share::Any)?];
+        match input {
+            Input::Quantized { layout, from } => {
+                accesses.push(Access { region: scratch(from, layout.bytes()), writes: false, share: Share::Any });
+            }
+            Input::F32 { .. } => accesses.push(self.read(x, Share::Any)?),
+        }
+        let scratch = scratch_bytes(&layout);
+        self.thread_scratch = self.thread_scratch.max(scratch.next_multiple_of(64));
+        let kernel = Kernel::MatMul(MatMul { layout, weights, x: input, bias, out: self.out(op)?, scratch });
+        self.step(kernel, &accesses);
+        Ok(())
+    }
+
+    /// The quantized form of an activation: made once, however many products read it.
+    fn quantized(&mut self, x: &Operand) -> Result<Input, DeviceError> {
+        let (rows, k) = (x.shape.rows(), x.shape.width());
+        let layout = QuantizedLayout::new(rows, k).map_err(|e| DeviceError::Unsupported(e.to_string()))?;
+        let from = match self.quantized_at {
+            Some((offset, room)) if room >= layout.bytes() => offset,
+            _ => {
+                let offset = self.reserve_shared(layout.bytes());
+                self.quantized_at = Some((offset, layout.bytes()));
+                offset
+            }
+        };
+        let same = self.quantized.is_some_and(|q| q.place == x.place && q.shape.width() == k && q.shape.rows() == rows);
+        if !same {
+            // One row is one tile; tiles of more rows are not the rows that other steps share out.
+            let share = if rows == 1 { Share::Rows(1) } else { Share::Any };
+            let accesses = [
+                self.read(x, share)?,
+                Access { region: scratch(from, layout.bytes()), writes: true, share },
+            ];
+            self.step(Kernel::Quantize(Quantize { layout, x: self.f32s(x)?, to: from }), &accesses);
+            self.quantized = Some(*x);
+        }
+        Ok(Input::Quantized { layout, from })
+    }
+
+    fn kv_store(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let [state, k, v, slots] = [&op.sources[0], &op.sources[1], &op.sources[2], &op.sources[3]];
+        let (cache, [k_region, v_region]) = self.cache(op, state)?;
+        let slots = self.ids(slots)?;
+        let rows = slots.len;
+        let accesses = [
+            self.read(k, Share::Rows(rows))?,
+            self.read(v, Share::Rows(rows))?,
+            Access { region: k_region, writes: true, share: Share::Any },
+            Access { region: v_region, writes: true, share: Share::Any },
+        ];
+        let kernel = Kernel::Store(KvStore { cache, slots, k: self.f32s(k)?, v: self.f32s(v)? });
+        self.step(kernel, &accesses);
+        Ok(())
+    }
+
+    fn attention(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
+        let (Op::Attention(attention), Some(state)) = (&op.op, &op.state) else { return Err(misused(op, "a KV cache")) };
+        let [q, kv, positions, sequences, table] =
+            [&op.sources[0], &op.sources[1], &op.sources[2], &op.sources[3], &op.sources[4]];
+        let (cache, regions) = self.cache(op, kv)?;
+        let &[tokens, heads, _] = q.shape.dims() else { return Err(misused(op, "three dimensions")) };
+        let params = AttentionParams {
+            heads,
+            scale: attention.scale,
+            window: attention.window,
+            softcap: attention.softcap,
+        };
+        let limits = AttentionLimits {
+            tokens,
+            page: state.page,
+            blocks: table.shape.width(),
+            threads: self.threads,
+        };
+        let plan = AttentionPlan::new(self.store.isa, params, cache, limits)
+            .map_err(|e| DeviceError::Unsupported(format!("{}: {e}", op.label)))?;
+        self.thread_scratch = self.thread_scratch.max(bytes_of_f32s(plan.worker_scratch()));
+        let bytes = bytes_of_f32s(plan.shared_scratch());
+        // Every attention starts after a barrier, so they may all use the same working memory.
+        let shared = match self.attention_scratch {
+            Some((offset, room)) if room >= bytes => offset,
+            _ => {
+                let offset = self.reserve_shared(bytes);
+                self.attention_scratch = Some((offset, bytes));
+                offset
+            }
+        };
+        let mut accesses = vec![self.read(q, Share::Any)?, self.write(op, Share::Any)?];
+        accesses.extend(regions.map(|region| Access { region, writes: false, share: Share::Any }));
+        accesses.push(Access { region: scratch(shared, bytes), writes: true, share: Share::Any });
+        let kernel = Kernel::Attention(Attend {
+            plan,
+            positions: self.ids(positions)?,
+            sequences: self.ids(sequences)?,
+            block_table: self.ids(table)?,
+            threads: self.threads,
+            q: self.f32s(q)?,
+            out: self.out(op)?,
+            shared,
+        });
+        self.step(kernel, &accesses);
+        Ok(())
+    }
+
+    /// The cache of a state, and the memory of its K and V.
+    fn cache(&self, op: &BoundOp, operand: &Operand) -> Result<(KvCache, [Region; 2]), DeviceError> {
+        let (Place::State(handle), Some(decl)) = (operand.place, &op.state) else {
+            return Err(misused(op, "a KV cache"));
+        };
+        let Cache { k, v } = self
+            .store
+            .states
+            .get(handle.0)
+            .ok_or_else(|| DeviceError::Failed(format!("KV cache {} does not exist", handle.0)))?;
+        let kv_type = match decl.dtype {
+            DType::F16 => KvType::F16,
+            DType::F32 => KvType::F32,
+            other => return Err(DeviceError::Unsupported(format!("a KV cache of type {}", other.name()))),
+        };
+        if k.len() < decl.half_bytes() || v.len() < decl.half_bytes() {
+            return Err(DeviceError::Failed(format!("KV cache {} is smaller than its declaration", handle.0)));
+        }
+        // SAFETY: both parts were just found long enough; they are page-aligned and live until the state is released, which the
+        // trait allows only after the programs that name it.
+        let cache = unsafe {
+            KvCache::new(k.as_ptr(), v.as_ptr(), kv_type, [decl.slots, decl.kv_heads, decl.head_dim])
+        };
+        Ok((cache, [k, v].map(|part| Region::new(part.as_ptr().addr(), part.len()))))
+    }
+
+    /// Adds a step, with a barrier before it if it needs one.
+    fn step(&mut self, kernel: Kernel, accesses: &[Access]) {
+        let conflict = self.hazards.step(accesses, kernel.claims() && !self.steps.is_empty());
+        self.steps.push(Step { op: self.current, barrier: conflict, kernel });
+    }
+
+    /// Room in the shared working memory, aligned for vectors.
+    fn reserve_shared(&mut self, bytes: usize) -> usize {
+        let offset = self.shared_scratch;
+        self.shared_scratch += bytes.next_multiple_of(64);
+        offset
+    }
+
+    fn weight(&self, handle: WeightHandle) -> Result<&Weight, DeviceError> {
+        self.store
+            .weights
+            .get(handle.0)
+            .ok_or_else(|| DeviceError::Failed(format!("weight {} is not loaded", handle.0)))
+    }
+
+    /// The first byte of an operand in a buffer.
+    fn start(&self, operand: &Operand) -> Result<*mut u8, DeviceError> {
+        let Place::Buffer(id) = operand.place else {
+            return Err(DeviceError::Failed("an operand of this kind must be in a buffer".to_owned()));
+        };
+        match self.store.buffers.get(id.0) {
+            Some(memory) if memory.len() >= operand.bytes() => Ok(memory.as_ptr()),
+            _ => Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", id.0, operand.bytes()))),
+        }
+    }
+
+    /// An f32 value in a buffer, or an f32 vector of the model.
+    fn f32s(&self, operand: &Operand) -> Result<*const f32, DeviceError> {
+        if let Place::Weight(handle) = operand.place {
+            return match self.weight(handle)? {
+                Weight::Vector(v) if v.len() == operand.shape.len() => Ok(v.as_ptr()),
+                _ => Err(DeviceError::Failed(format!("weight {} is not an f32 vector", handle.0))),
+            };
+        }
+        if operand.dtype != DType::F32 {
+            return Err(DeviceError::Unsupported(format!("{} where f32 is wanted", operand.dtype.name())));
+        }
+        Ok(self.start(operand)?.cast_const().cast())
+    }
+
+    fn ids(&self, operand: &Operand) -> Result<Ids, DeviceError> {
+        if operand.dtype != DType::I32 {
+            return Err(DeviceError::Unsupported(format!("{} where i32 is wanted", operand.dtype.name())));
+        }
+        Ok(Ids { start: self.start(operand)?.cast_const().cast(), len: operand.shape.len() })
+    }
+
+    fn out(&self, op: &BoundOp) -> Result<*mut f32, DeviceError> {
+        Ok(self.start(&op.result)?.cast())
+    }
+
+    fn read(&self, operand: &Operand, share: Share) -> Result<Access, DeviceError> {
+        let region = Region::new(self.start(operand)?.addr(), operand.bytes());
+        Ok(Access { region, writes: false, share })
+    }
+
+    fn write(&self, op: &BoundOp, share: Share) -> Result<Access, DeviceError> {
+        let region = Region::new(self.start(&op.result)?.addr(), op.result.bytes());
+        Ok(Access { region, writes: true, share })
+    }
+}
+
+fn bytes_of_f32s(n: usize) -> usize {
+    (n * size_of::<f32>()).next_multiple_of(64)
+}
+
+/// Working memory moves between runs, so its regions are offsets; they overlap no address, since no buffer lies so low.
+fn scratch(offset: usize, bytes: usize) -> Region {
+    Region::new(offset, bytes)
+}
+
+fn misused(op: &BoundOp, wanted: &str) -> DeviceError {
+    DeviceError::Unsupported(format!("{} {}: {wanted} wanted", op.op.name(), op.label))
+}
