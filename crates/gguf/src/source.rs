@@ -37,8 +37,12 @@ impl SharedBytes {
         if info.is_dir() {
             return Err(Error::IsDirectory { path: path.to_owned() });
         }
+        if !info.is_file() {
+            // Opening a pipe would wait for a writer, and none of these can be mapped.
+            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "is not a regular file")));
+        }
         let file = File::open(path).map_err(io)?;
-        if info.len() == 0 && info.is_file() {
+        if info.len() == 0 {
             return Err(Error::Format { path: path.to_owned(), source: FormatError::Empty });
         }
         // SAFETY: the mapping is read-only and private to this process. Like every reader that maps model

@@ -247,6 +247,8 @@ fn what_is_not_a_model_file_gets_an_error_that_names_it() {
     let missing = dir.path().join("missing.gguf");
     assert!(matches!(Gguf::open(&missing), Err(Error::Io { .. })));
     expect(&missing, "os error 2");
+    #[cfg(unix)]
+    expect(Path::new("/dev/null"), "is not a regular file");
     for (name, content, text) in [
         ("empty", &b""[..], "the file is empty"),
         ("text", b"hello, this is a text file\n", "it is text that starts with \"hello, this is a\""),
