@@ -1,0 +1,287 @@
+//! One attention of one step: checks, work items, and what the workers do.
+
+use std::ops::Range;
+
+use super::panel::PANEL;
+use super::tile::{CHUNK, Part, TileRun, TokenTile, Work, merge};
+use super::{AttentionError, AttentionPlan, Sizes};
+use crate::pool::{Stop, Worker};
+use crate::simd::{LANES, Simd, WithSimd};
+
+/// The data of a step that says which rows a token sees.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionInputs<'a> {
+    /// Position of each token in its sequence.
+    pub positions: &'a [i32],
+    /// Sequence of each token: a row of the block table.
+    pub sequences: &'a [i32],
+    /// `[sequences][blocks]`: the page that holds positions `block · page..` of a sequence.
+    pub block_table: &'a [i32],
+}
+
+/// A checked step: every row that it will read exists.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionStep<'a> {
+    pub(super) plan: &'a AttentionPlan,
+    inputs: AttentionInputs<'a>,
+    pub(super) q: *const f32,
+    out: *mut f32,
+    shared: *mut f32,
+    /// Tokens per tile in this step.
+    tile_tokens: usize,
+    /// Whether the chunks of a tile are work items of their own.
+    split: bool,
+    items: usize,
+}
+
+impl<'a> AttentionStep<'a> {
+    /// Checks a step and divides its work. Every worker that takes part makes its own equal copy.
+    ///
+    /// `q` and `out` are `[tokens][heads][head_dim]`; `threads` is the number of workers that will take part.
+    ///
+    /// # Errors
+    /// [`AttentionError`] names the first token or page that does not fit.
+    ///
+    /// # Safety
+    /// While the step is used: `q` is valid for reads and `out` for writes of all tokens; `shared` is valid for
+    /// [`AttentionPlan::shared_scratch`] `f32`s; nobody writes the cache's rows that the step sees.
+    pub unsafe fn new(
+        plan: &'a AttentionPlan,
+        inputs: AttentionInputs<'a>,
+        threads: usize,
+        q: *const f32,
+        out: *mut f32,
+        shared: *mut f32,
+    ) -> Result<Self, AttentionError> {
+        let n = inputs.positions.len();
+        let kv_heads = plan.cache.kv_heads();
+        let per_tile = n * kv_heads / (4 * threads.max(1));
+        let tile_tokens = plan.sizes.tile_tokens.min(per_tile.max(1));
+        let mut step = Self { plan, inputs, q, out, shared, tile_tokens, split: false, items: 0 };
+        step.check()?;
+        let tiles = step.tiles().count();
+        step.split = threads > 1 && n <= plan.sizes.split_tokens && tiles * kv_heads < 4 * threads;
+        step.items = step.tiles().map(|tile| step.items_of(&tile)).sum();
+        Ok(step)
+    }
+
+    fn check(&self) -> Result<(), AttentionError> {
+        let AttentionInputs { positions, sequences, block_table } = self.inputs;
+        let (n, limits) = (positions.len(), self.plan.limits);
+        if sequences.len() != n {
+            return Err(AttentionError::Length { name: "sequences", got: sequences.len(), expected: n });
+        }
+        if n > limits.tokens {
+            return Err(AttentionError::Length { name: "positions", got: n, expected: limits.tokens });
+        }
+        if !block_table.len().is_multiple_of(limits.blocks) {
+            let expected = block_table.len().next_multiple_of(limits.blocks);
+            return Err(AttentionError::Length { name: "block_table", got: block_table.len(), expected });
+        }
+        let rows = block_table.len() / limits.blocks;
+        let limit = limits.blocks * limits.page;
+        for (token, (&position, &sequence)) in positions.iter().zip(sequences).enumerate() {
+            if usize::try_from(sequence).map_or(true, |s| s >= rows) {
+                return Err(AttentionError::Sequence { token, sequence, sequences: rows });
+            }
+            if usize::try_from(position).map_or(true, |p| p >= limit) {
+                return Err(AttentionError::Position { token, position, limit });
+            }
+        }
+        let pages = self.plan.cache.slots() / limits.page;
+        for tile in self.tiles() {
+            let sequence = sequences[tile.tokens.start] as usize;
+            let blocks = tile.visible.start / limits.page..tile.visible.end.div_ceil(limits.page);
+            for block in blocks {
+                let page = block_table[sequence * limits.blocks + block];
+                if usize::try_from(page).map_or(true, |p| p >= pages) {
+                    return Err(AttentionError::Page { sequence, block, page, pages });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The positions that a token sees.
+    #[inline(always)]
+    pub(super) fn visible(&self, token: usize) -> Range<usize> {
+        let end = self.inputs.positions[token] as usize + 1;
+        self.plan.params.window.map_or(0, |w| end.saturating_sub(w))..end
+    }
+
+    /// The tiles from the last token to the first: the late ones see most, and should start early.
+    fn tiles(&self) -> impl Iterator<Item = TokenTile> {
+        let mut end = self.inputs.positions.len();
+        std::iter::from_fn(move || {
+            let last = end.checked_sub(1)?;
+            let AttentionInputs { positions, sequences, .. } = self.inputs;
+            let follows = |t: usize| sequences[t - 1] == sequences[t] && positions[t - 1] + 1 == positions[t];
+            let mut visible = self.visible(last);
+            let mut start = last;
+            while start > 0 && end - start < self.tile_tokens && follows(start) {
+                start -= 1;
+                let seen = self.visible(start);
+                visible = visible.start.min(seen.start)..visible.end.max(seen.end);
+            }
+            let tile = TokenTile { tokens: start..end, visible };
+            end = start;
+            Some(tile)
+        })
+    }
+
+    fn items_of(&self, tile: &TokenTile) -> usize {
+        self.plan.cache.kv_heads() * if self.split { tile.chunks().len() } else { 1 }
+    }
+
+    /// Work items of the step.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Whether [`AttentionStep::merge`] must follow, after all items are done.
+    pub fn needs_merge(&self) -> bool {
+        self.split
+    }
+
+    /// Runs one worker's share: items as they come, and the merge if there is one. Leaves without a last barrier.
+    /// All workers of the job must call it, right after a barrier (or the job's start).
+    ///
+    /// # Errors
+    /// [`Stop`] if another worker failed.
+    ///
+    /// # Safety
+    /// The workers' steps are equal; `scratch` is this worker's own and valid for
+    /// [`AttentionPlan::worker_scratch`] `f32`s.
+    pub unsafe fn run(&self, worker: &Worker<'_>, scratch: *mut f32) -> Result<(), Stop> {
+        let mut tiles = self.tiles();
+        let mut current = tiles.next().map(|tile| (0..self.items_of(&tile), tile));
+        loop {
+            let item = worker.next();
+            // Item numbers only grow, so the tiles are walked once.
+            while let Some((items, _)) = &current
+                && items.end <= item
+            {
+                let first = items.end;
+                current = tiles.next().map(|tile| (first..first + self.items_of(&tile), tile));
+            }
+            let Some((items, tile)) = &current else { break };
+            // SAFETY: the pool gives each item to one worker; the scratch is ours.
+            unsafe { self.run_item(tile, item - items.start, scratch) };
+        }
+        if self.needs_merge() {
+            worker.barrier()?;
+            let rows = self.inputs.positions.len() * self.plan.sizes.heads;
+            // SAFETY: every item is done and visible; the shares do not overlap.
+            unsafe { self.merge(worker.split(rows, 1)) };
+        }
+        Ok(())
+    }
+
+    /// Computes item `index` of a tile.
+    ///
+    /// # Safety
+    /// As [`AttentionStep::run`]; no other worker runs the same item.
+    unsafe fn run_item(&self, tile: &TokenTile, index: usize, scratch: *mut f32) {
+        let kv_heads = self.plan.cache.kv_heads();
+        let work = if self.split { Work::Chunk(tile.chunks().start + index / kv_heads) } else { Work::Whole };
+        let run = TileRun { step: self, tile: tile.clone(), kv_head: index % kv_heads, work, scratch };
+        self.plan.isa.run(run);
+    }
+
+    /// Merges the partial results of the rows (token, head) `rows` and writes them to the output.
+    ///
+    /// # Safety
+    /// Every item has been run, and its writes are visible; no other worker merges the same rows.
+    unsafe fn merge(&self, rows: Range<usize>) {
+        self.plan.isa.run(MergeRun { step: self, rows });
+    }
+
+    /// The addresses of one head's rows for the positions `first..` of a tile's sequence. Positions that the tile does
+    /// not see get the address of one that it sees.
+    #[inline(always)]
+    pub(super) fn row_addresses(
+        &self,
+        tile: &TokenTile,
+        (head, row_bytes): (*const u8, usize),
+        first: usize,
+        rows: &mut [*const u8; PANEL],
+    ) {
+        let page = self.plan.limits.page;
+        let blocks = self.plan.limits.blocks;
+        let sequence = self.inputs.sequences[tile.tokens.start] as usize;
+        let table = &self.inputs.block_table[sequence * blocks..][..blocks];
+        let address = |block: usize, offset: usize| {
+            head.wrapping_add((table[block] as usize * page + offset) * row_bytes)
+        };
+        let seen = tile.visible.start.max(first)..tile.visible.end.min(first + PANEL);
+        let (mut block, mut offset) = (seen.start / page, seen.start % page);
+        let mut next = address(block, offset);
+        rows[..seen.start - first].fill(next);
+        for row in &mut rows[seen.start - first..seen.end - first] {
+            if offset == page {
+                (block, offset) = (block + 1, 0);
+                next = address(block, 0);
+            }
+            *row = next;
+            offset += 1;
+            next = next.wrapping_add(row_bytes);
+        }
+        let last = rows[seen.end - first - 1];
+        rows[seen.end - first..].fill(last);
+    }
+
+    /// The place of the partial result of a token, head and chunk.
+    #[inline(always)]
+    pub(super) fn partial(&self, token: usize, head: usize, chunk: usize) -> Part {
+        let Sizes { heads, chunks, stride, .. } = self.plan.sizes;
+        let index = (token * heads + head) * chunks + chunk;
+        let acc = self.shared.wrapping_add(index * self.plan.partial_len());
+        Part { stats: acc.wrapping_add(stride), acc }
+    }
+
+    /// Writes one row (token, head) of the result: the sums over the sum of weights.
+    ///
+    /// # Safety
+    /// `total` is valid, and no one else writes this row.
+    #[inline(always)]
+    pub(super) unsafe fn write_output<S: Simd>(&self, s: S, token: usize, head: usize, total: Part) {
+        let Sizes { heads, head_dim, .. } = self.plan.sizes;
+        // SAFETY: a row of the output, as `new`'s caller vouched.
+        unsafe {
+            let out = self.out.add((token * heads + head) * head_dim);
+            let inverse = s.splat(1.0 / *total.stats.add(1));
+            for i in (0..head_dim).step_by(LANES) {
+                let v = s.mul(s.load(total.acc.add(i)), inverse);
+                s.store_part(out.add(i), v, LANES.min(head_dim - i));
+            }
+        }
+    }
+}
+
+struct MergeRun<'a> {
+    step: &'a AttentionStep<'a>,
+    rows: Range<usize>,
+}
+
+impl WithSimd for MergeRun<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let step = self.step;
+        let Sizes { heads, stride, .. } = step.plan.sizes;
+        for row in self.rows {
+            let (token, head) = (row / heads, row % heads);
+            let seen = step.visible(token);
+            let (first, last) = (seen.start / CHUNK, (seen.end - 1) / CHUNK);
+            let total = step.partial(token, head, first);
+            // SAFETY: every chunk that the token sees has left a partial result, and this row is ours.
+            unsafe {
+                for chunk in first + 1..=last {
+                    merge(s, total, step.partial(token, head, chunk), stride);
+                }
+                step.write_output(s, token, head, total);
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Attention of a few query tokens to one chunk of the cache, for the query heads of one KV head.
+//!
+//! The arithmetic is defined per query row and absolute position, nothing else:
+//!
+//! - A position's score is one chain of fused multiply-adds over the head's elements (the query is scaled first).
+//! - A chunk (256 positions, aligned) has a maximum `m`, a sum `l` of `exp(score - m)` over 16 lanes by position, and
+//!   `acc`, for each element one chain over the positions in ascending order.
+//! - Chunks are merged in ascending order ([`merge`]).
+//!
+//! So the result is the same however tokens are batched, chunked, tiled or shared between threads. Positions outside
+//! a row's own range are never multiplied, not even by zero: what lies there may be NaN.
+
+use std::ops::Range;
+
+use half::f16;
+
+use super::gemm::{Gemm, tile_rows};
+use super::kv::KvType;
+use super::panel::{PANEL, load_rows, load_transposed};
+use super::{AttentionStep, Sizes};
+use crate::ops::softcap;
+use crate::simd::{LANES, Simd, WithSimd};
+
+/// Positions in a chunk. Part of the definition of the result: changing it changes roundings.
+pub(super) const CHUNK: usize = 256;
+
+/// Tokens at consecutive positions of one sequence that are computed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TokenTile {
+    pub(super) tokens: Range<usize>,
+    /// Positions that any of the tokens sees.
+    pub(super) visible: Range<usize>,
+}
+
+impl TokenTile {
+    pub(super) fn chunks(&self) -> Range<usize> {
+        self.visible.start / CHUNK..self.visible.end.div_ceil(CHUNK)
+    }
+}
+
+/// Scratch of one worker, in `f32`s; every part starts on a multiple of 16.
+struct Scratch {
+    q: *mut f32,
+    scores: *mut f32,
+    /// Maximum and sum of the chunk, per row.
+    stats: *mut f32,
+    acc: *mut f32,
+    /// Maximum and sum of all chunks so far, per row.
+    total_stats: *mut f32,
+    total: *mut f32,
+    panel: *mut f32,
+    /// The positions that each row sees in the current chunk, counted from its start: from, to.
+    visible: *mut [u32; 2],
+}
+
+/// The sizes of [`Scratch`]'s parts, in its order.
+fn scratch_parts(sizes: &Sizes) -> [usize; 8] {
+    let Sizes { tile_rows: rows, head_dim, stride, .. } = *sizes;
+    [
+        (rows * head_dim).next_multiple_of(LANES),
+        rows * CHUNK,
+        (2 * rows).next_multiple_of(LANES),
+        rows * stride,
+        (2 * rows).next_multiple_of(LANES),
+        rows * stride,
+        PANEL * stride,
+        (2 * rows).next_multiple_of(LANES),
+    ]
+}
+
+/// Scratch a worker needs, in `f32`s.
+pub(super) fn scratch_len(sizes: &Sizes) -> usize {
+    scratch_parts(sizes).iter().sum()
+}
+
+impl Scratch {
+    /// # Safety
+    /// `base` is valid for `scratch_len` elements.
+    unsafe fn new(base: *mut f32, sizes: &Sizes) -> Self {
+        let mut at = 0;
+        let parts = scratch_parts(sizes).map(|len| {
+            let part = base.wrapping_add(at);
+            at += len;
+            part
+        });
+        let [q, scores, stats, acc, total_stats, total, panel, visible] = parts;
+        Self { q, scores, stats, acc, total_stats, total, panel, visible: visible.cast() }
+    }
+
+    /// # Safety
+    /// `row` is one of the tile's, and the chunk has been begun.
+    #[inline(always)]
+    unsafe fn visible(&self, row: usize) -> Range<usize> {
+        // SAFETY: as the caller vouches.
+        let [from, to] = unsafe { *self.visible.add(row) };
+        from as usize..to as usize
+    }
+}
+
+/// What a work item computes.
+pub(super) enum Work {
+    /// All chunks, merged and written to the output.
+    Whole,
+    /// One chunk, written as a partial result.
+    Chunk(usize),
+}
+
+/// One work item: a tile, a KV head, and all chunks or one.
+pub(super) struct TileRun<'a> {
+    pub(super) step: &'a AttentionStep<'a>,
+    pub(super) tile: TokenTile,
+    pub(super) kv_head: usize,
+    pub(super) work: Work,
+    pub(super) scratch: *mut f32,
+}
+
+impl WithSimd for TileRun<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        // SAFETY: the worker's scratch, as the caller of `AttentionStep::run_item` vouched.
+        let scratch = unsafe { Scratch::new(self.scratch, &self.step.plan.sizes) };
+        // SAFETY: the step was checked, so every position the tile sees has a row in the cache.
+        unsafe {
+            self.load_queries(s, &scratch);
+            match self.work {
+                Work::Chunk(chunk) => {
+                    self.chunk(s, &scratch, chunk);
+                    self.write_partials(s, &scratch, chunk);
+                }
+                Work::Whole => {
+                    for chunk in self.tile.chunks() {
+                        self.chunk(s, &scratch, chunk);
+                        self.merge_chunk(s, &scratch, chunk);
+                    }
+                    self.write_output(s, &scratch);
+                }
+            }
+        }
+    }
+}
+
+impl TileRun<'_> {
+    fn sizes(&self) -> &Sizes {
+        &self.step.plan.sizes
+    }
+
+    fn rows(&self) -> usize {
+        self.tile.tokens.len() * self.sizes().group
+    }
+
+    /// The token and the query head of a row.
+    #[inline(always)]
+    fn token_and_head(&self, row: usize) -> (usize, usize) {
+        let group = self.sizes().group;
+        (self.tile.tokens.start + row / group, self.kv_head * group + row % group)
+    }
+
+    /// Notes what each row sees of a chunk; an empty range if nothing.
+    #[inline(always)]
+    unsafe fn note_visible(&self, scratch: &Scratch, chunk: usize) {
+        let (start, group) = (chunk * CHUNK, self.sizes().group);
+        for (i, token) in self.tile.tokens.clone().enumerate() {
+            let seen = self.step.visible(token);
+            let end = seen.end.clamp(start, start + CHUNK);
+            let range = [(seen.start.clamp(start, end) - start) as u32, (end - start) as u32];
+            for row in i * group..(i + 1) * group {
+                // SAFETY: a row of the tile.
+                unsafe { *scratch.visible.add(row) = range };
+            }
+        }
+    }
+
+    /// Copies the tile's queries, scaled, to `[row][head_dim]`.
+    #[inline(always)]
+    unsafe fn load_queries<S: Simd>(&self, s: S, scratch: &Scratch) {
+        let Sizes { heads, group, head_dim, .. } = *self.sizes();
+        let scale = s.splat(self.step.plan.params.scale);
+        let len = group * head_dim;
+        for (i, token) in self.tile.tokens.clone().enumerate() {
+            // SAFETY: the heads of one group are contiguous in `q`; the copy is row `i · group` of the scratch.
+            unsafe {
+                let x = self.step.q.add((token * heads + self.kv_head * group) * head_dim);
+                let out = scratch.q.add(i * len);
+                for j in (0..len).step_by(LANES) {
+                    let n = LANES.min(len - j);
+                    s.store_part(out.add(j), s.mul(s.load_part(x.add(j), n), scale), n);
+                }
+            }
+        }
+    }
+
+    /// Fills `stats` and `acc` for one chunk; rows that see none of it are left alone.
+    #[inline(always)]
+    unsafe fn chunk<S: Simd>(&self, s: S, scratch: &Scratch, chunk: usize) {
+        let start = chunk * CHUNK;
+        let seen =
+            self.tile.visible.start.max(start) - start..self.tile.visible.end.min(start + CHUNK) - start;
+        // SAFETY: everything below stays within the scratch and the cache's checked rows.
+        unsafe {
+            self.note_visible(scratch, chunk);
+            for panel in (seen.start / PANEL * PANEL..seen.end).step_by(PANEL) {
+                self.score_panel(s, scratch, chunk, panel, &seen);
+            }
+            for row in 0..self.rows() {
+                self.softmax(s, scratch, row, scratch.visible(row));
+            }
+            for panel in (seen.start / PANEL * PANEL..seen.end).step_by(PANEL) {
+                self.sum_panel(s, scratch, chunk, panel, &seen);
+            }
+        }
+    }
+
+    /// Scores of all rows for the positions of one panel. Some are of positions that a row, or even the tile, does
+    /// not see; `softmax` drops them.
+    #[inline(always)]
+    unsafe fn score_panel<S: Simd>(
+        &self,
+        s: S,
+        scratch: &Scratch,
+        chunk: usize,
+        panel: usize,
+        seen: &Range<usize>,
+    ) {
+        let Sizes { head_dim, .. } = *self.sizes();
+        let cache = &self.step.plan.cache;
+        let mut rows = [std::ptr::null(); PANEL];
+        let tokens = chunk * CHUNK + panel;
+        self.step.row_addresses(&self.tile, cache.k_head(self.kv_head), tokens, &mut rows);
+        // SAFETY: the addresses are those of checked rows; the panel has room for `PANEL · head_dim`.
+        unsafe {
+            match cache.kv_type() {
+                KvType::F16 => load_transposed::<S, f16>(s, &rows, head_dim, scratch.panel),
+                KvType::F32 => load_transposed::<S, f32>(s, &rows, head_dim, scratch.panel),
+            }
+            let used = (seen.end - panel).min(PANEL).next_multiple_of(LANES);
+            for tile in register_tiles::<S>(self.rows()) {
+                let end = tile.clone().map(|row| scratch.visible(row).end).max().unwrap_or(0);
+                let columns = used.min(end.saturating_sub(panel).next_multiple_of(LANES));
+                Gemm {
+                    rows: tile.len(),
+                    k: head_dim,
+                    columns,
+                    a: scratch.q.add(tile.start * head_dim),
+                    a_stride: head_dim,
+                    b: scratch.panel,
+                    b_stride: PANEL,
+                    c: scratch.scores.add(tile.start * CHUNK + panel),
+                    c_stride: CHUNK,
+                    accumulate: false,
+                }
+                .run(s);
+            }
+        }
+    }
+
+    /// Turns a row's scores into weights `exp(score - m)` and records `m` and their sum; clears the row of `acc`.
+    #[inline(always)]
+    unsafe fn softmax<S: Simd>(&self, s: S, scratch: &Scratch, row: usize, visible: Range<usize>) {
+        if visible.is_empty() {
+            return;
+        }
+        let mask = |at: usize, v: S::F, outside: f32| mask(s, &visible, at, v, s.splat(outside));
+        let blocks = || (visible.start / LANES * LANES..visible.end).step_by(LANES);
+        // SAFETY: the row's 256 scores, its two stats, and its row of `acc`.
+        unsafe {
+            let scores = scratch.scores.add(row * CHUNK);
+            let mut max = s.splat(f32::NEG_INFINITY);
+            if let Some(cap) = self.step.plan.params.softcap {
+                let softcap = softcap(s, cap);
+                for at in blocks() {
+                    let v = softcap(s.load(scores.add(at)));
+                    s.store(scores.add(at), v);
+                    max = s.max(mask(at, v, f32::NEG_INFINITY), max);
+                }
+            } else {
+                for at in blocks() {
+                    max = s.max(mask(at, s.load(scores.add(at)), f32::NEG_INFINITY), max);
+                }
+            }
+            let max = s.reduce_max(max);
+            let shift = s.splat(max);
+            let mut sum = s.splat(0.0);
+            for at in blocks() {
+                let weight = mask(at, s.exp(s.sub(s.load(scores.add(at)), shift)), 0.0);
+                s.store(scores.add(at), weight);
+                sum = s.add(sum, weight);
+            }
+            *scratch.stats.add(2 * row) = max;
+            *scratch.stats.add(2 * row + 1) = s.reduce_add(sum);
+            let stride = self.sizes().stride;
+            std::ptr::write_bytes(scratch.acc.add(row * stride), 0, stride);
+        }
+    }
+
+    /// Adds the weighted V rows of one panel to `acc`.
+    #[inline(always)]
+    unsafe fn sum_panel<S: Simd>(
+        &self,
+        s: S,
+        scratch: &Scratch,
+        chunk: usize,
+        panel: usize,
+        seen: &Range<usize>,
+    ) {
+        let Sizes { head_dim, stride, .. } = *self.sizes();
+        let cache = &self.step.plan.cache;
+        let mut rows = [std::ptr::null(); PANEL];
+        let tokens = chunk * CHUNK + panel;
+        self.step.row_addresses(&self.tile, cache.v_head(self.kv_head), tokens, &mut rows);
+        let used = &rows[..(seen.end - panel).min(PANEL)];
+        // SAFETY: the addresses are those of checked rows; the panel has room for `PANEL · stride`.
+        unsafe {
+            match cache.kv_type() {
+                KvType::F16 => load_rows::<S, f16>(s, used, head_dim, stride, scratch.panel),
+                KvType::F32 => load_rows::<S, f32>(s, used, head_dim, stride, scratch.panel),
+            }
+        }
+        // Adds the positions `from..to` of the chunk, cut to the panel, for some rows that all see them.
+        let add = |tile: Range<usize>, from: usize, to: usize| {
+            let (from, to) = (from.max(panel), to.min(panel + PANEL));
+            if from >= to {
+                return;
+            }
+            let gemm = Gemm {
+                rows: tile.len(),
+                k: to - from,
+                columns: stride,
+                a: scratch.scores.wrapping_add(tile.start * CHUNK + from),
+                a_stride: CHUNK,
+                b: scratch.panel.wrapping_add((from - panel) * stride),
+                b_stride: stride,
+                c: scratch.acc.wrapping_add(tile.start * stride),
+                c_stride: stride,
+                accumulate: true,
+            };
+            // SAFETY: weights, panel and sums are different parts of the scratch, large enough for these sizes.
+            unsafe { gemm.run(s) }
+        };
+        // SAFETY: the rows of the tile.
+        let visible = |row: usize| unsafe { scratch.visible(row) };
+        for tile in register_tiles::<S>(self.rows()) {
+            let common =
+                tile.clone().map(visible).fold(0..CHUNK, |a, b| a.start.max(b.start)..a.end.min(b.end));
+            if common.is_empty() {
+                for row in tile {
+                    add(row..row + 1, visible(row).start, visible(row).end);
+                }
+                continue;
+            }
+            // In ascending order for each row: what only some rows see, what all see, what only some see.
+            for row in tile.clone() {
+                add(row..row + 1, visible(row).start, common.start);
+            }
+            add(tile.clone(), common.start, common.end);
+            for row in tile {
+                add(row..row + 1, common.end, visible(row).end);
+            }
+        }
+    }
+
+    /// Merges the chunk into the totals.
+    #[inline(always)]
+    unsafe fn merge_chunk<S: Simd>(&self, s: S, scratch: &Scratch, chunk: usize) {
+        let stride = self.sizes().stride;
+        for row in 0..self.rows() {
+            let seen = self.step.visible(self.token_and_head(row).0);
+            // SAFETY: the rows of the scratch.
+            unsafe {
+                let part = Part { stats: scratch.stats.add(2 * row), acc: scratch.acc.add(row * stride) };
+                let total =
+                    Part { stats: scratch.total_stats.add(2 * row), acc: scratch.total.add(row * stride) };
+                if seen.start / CHUNK == chunk {
+                    total.copy_from(part, stride);
+                } else if !scratch.visible(row).is_empty() {
+                    merge(s, total, part, stride);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_output<S: Simd>(&self, s: S, scratch: &Scratch) {
+        let stride = self.sizes().stride;
+        for row in 0..self.rows() {
+            let (token, head) = self.token_and_head(row);
+            // SAFETY: the rows of the scratch.
+            unsafe {
+                let total =
+                    Part { stats: scratch.total_stats.add(2 * row), acc: scratch.total.add(row * stride) };
+                self.step.write_output(s, token, head, total);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_partials<S: Simd>(&self, _: S, scratch: &Scratch, chunk: usize) {
+        let stride = self.sizes().stride;
+        for row in 0..self.rows() {
+            let (token, head) = self.token_and_head(row);
+            // SAFETY: a row of the scratch, and the partial that belongs to this token, head and chunk alone.
+            unsafe {
+                if scratch.visible(row).is_empty() {
+                    continue;
+                }
+                let part = Part { stats: scratch.stats.add(2 * row), acc: scratch.acc.add(row * stride) };
+                self.step.partial(token, head, chunk).copy_from(part, stride);
+            }
+        }
+    }
+}
+
+/// `rows` cut into nearly equal runs that fit the registers.
+#[inline(always)]
+fn register_tiles<S: Simd>(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let tiles = rows.div_ceil(tile_rows(S::ISA));
+    (0..tiles).map(move |i| rows * i / tiles..rows * (i + 1) / tiles)
+}
+
+/// Replaces the lanes of the block at `at` that are outside `visible`.
+#[inline(always)]
+fn mask<S: Simd>(s: S, visible: &Range<usize>, at: usize, v: S::F, outside: S::F) -> S::F {
+    if visible.start <= at && at + LANES <= visible.end {
+        return v;
+    }
+    const INDEX: [f32; LANES] = {
+        let mut index = [0.0; LANES];
+        let mut i = 0;
+        while i < LANES {
+            index[i] = i as f32;
+            i += 1;
+        }
+        index
+    };
+    // SAFETY: 16 elements.
+    let index = s.add(unsafe { s.load(INDEX.as_ptr()) }, s.splat(at as f32));
+    let v = s.select_lt(index, s.splat(visible.end as f32), v, outside);
+    s.select_lt(index, s.splat(visible.start as f32), outside, v)
+}
+
+/// A partial result: maximum and sum in `stats`, the weighted sum of V in `acc`.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) stats: *mut f32,
+    pub(super) acc: *mut f32,
+}
+
+impl Part {
+    /// # Safety
+    /// Both are valid for two stats and `stride` sums and do not overlap.
+    #[inline(always)]
+    pub(super) unsafe fn copy_from(self, other: Part, stride: usize) {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            std::ptr::copy_nonoverlapping(other.stats, self.stats, 2);
+            std::ptr::copy_nonoverlapping(other.acc, self.acc, stride);
+        }
+    }
+}
+
+/// Merges `part`, of the next chunk, into `total`: both are brought to the common maximum and added.
+///
+/// # Safety
+/// Both are valid for two stats and `stride` sums (a multiple of 16) and do not overlap.
+#[inline(always)]
+pub(super) unsafe fn merge<S: Simd>(s: S, total: Part, part: Part, stride: usize) {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        let (m, l) = (s.splat(*total.stats), s.splat(*total.stats.add(1)));
+        let (part_m, part_l) = (s.splat(*part.stats), s.splat(*part.stats.add(1)));
+        let max = s.max(m, part_m);
+        let (keep, take) = (s.exp(s.sub(m, max)), s.exp(s.sub(part_m, max)));
+        *total.stats = s.reduce_max(max);
+        *total.stats.add(1) = s.reduce_max(s.fma(l, keep, s.mul(part_l, take)));
+        for i in (0..stride).step_by(LANES) {
+            let added = s.mul(s.load(part.acc.add(i)), take);
+            s.store(total.acc.add(i), s.fma(s.load(total.acc.add(i)), keep, added));
+        }
+    }
+}

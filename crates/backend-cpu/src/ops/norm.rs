@@ -1,0 +1,154 @@
+//! Root-mean-square normalization.
+
+use crate::simd::{Isa, LANES, Simd, WithSimd};
+
+/// Rows to normalize: a model's hidden states, or, with `width` the head size, the heads of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RmsNorm {
+    /// Number of rows, contiguous.
+    pub rows: usize,
+    /// Elements per row.
+    pub width: usize,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
+
+/// `out = x / sqrt(mean(x²) + eps) · weight`, row by row; without a weight, the factor is 1.
+///
+/// # Safety
+/// `x` is valid for `rows · width` reads, `weight` for `width`, `out` for `rows · width` writes; `out` is `x` or
+/// overlaps nothing.
+pub unsafe fn rms_norm(isa: Isa, norm: RmsNorm, out: *mut f32, x: *const f32, weight: Option<*const f32>) {
+    isa.run(NormRun { norm, out, x, weight, add: None });
+}
+
+/// `sum = a + b`, then [`rms_norm`] of the sum, in one pass over memory.
+///
+/// # Safety
+/// As [`rms_norm`] with `a` and `b` for `x`; `sum` is valid for `rows · width` writes and is `a`, or `b`, or overlaps
+/// neither; `out` does not overlap `sum`, and is `a`, or `b`, or overlaps neither.
+pub unsafe fn add_rms_norm(
+    isa: Isa,
+    norm: RmsNorm,
+    sum: *mut f32,
+    out: *mut f32,
+    a: *const f32,
+    b: *const f32,
+    weight: Option<*const f32>,
+) {
+    isa.run(NormRun { norm, out, x: a, weight, add: Some((b, sum)) });
+}
+
+struct NormRun {
+    norm: RmsNorm,
+    out: *mut f32,
+    x: *const f32,
+    weight: Option<*const f32>,
+    /// What to add to `x` first, and where the sum goes.
+    add: Option<(*const f32, *mut f32)>,
+}
+
+impl WithSimd for NormRun {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let RmsNorm { rows, width, eps } = self.norm;
+        for row in 0..rows {
+            let at = row * width;
+            // SAFETY: row `row` of the caller's matrices.
+            unsafe {
+                let mut x = self.x.add(at);
+                if let Some((b, sum)) = self.add {
+                    add(s, sum.add(at), x, b.add(at), width);
+                    x = sum.add(at);
+                }
+                let mean = f64::from(sum_of_squares(s, x, width)) / width as f64;
+                let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+                scale(s, self.out.add(at), x, factor, self.weight, width);
+            }
+        }
+    }
+}
+
+/// Calls `f(offset, n)` for each vector of a row: `n` is [`LANES`], but less for the last.
+#[inline(always)]
+fn vectors(width: usize, mut f: impl FnMut(usize, usize)) {
+    let whole = width - width % LANES;
+    for i in (0..whole).step_by(LANES) {
+        f(i, LANES);
+    }
+    if whole < width {
+        f(whole, width - whole);
+    }
+}
+
+/// # Safety
+/// `x` is valid for `n` reads.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, x: *const f32, n: usize) -> S::F {
+    // SAFETY: as the caller vouches.
+    unsafe { if n == LANES { s.load(x) } else { s.load_part(x, n) } }
+}
+
+/// # Safety
+/// `out` is valid for `n` writes.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, out: *mut f32, v: S::F, n: usize) {
+    // SAFETY: as the caller vouches.
+    unsafe { if n == LANES { s.store(out, v) } else { s.store_part(out, v, n) } }
+}
+
+#[inline(always)]
+unsafe fn add<S: Simd>(s: S, out: *mut f32, a: *const f32, b: *const f32, width: usize) {
+    // SAFETY: each access is within the row.
+    vectors(width, |i, n| unsafe {
+        store(s, out.add(i), s.add(load(s, a.add(i), n), load(s, b.add(i), n)), n);
+    });
+}
+
+/// In a fixed order: vector `j` of the row goes to accumulator `j % 4`; then (0 + 1) + (2 + 3); then over the lanes.
+#[inline(always)]
+unsafe fn sum_of_squares<S: Simd>(s: S, x: *const f32, width: usize) -> f32 {
+    let mut acc = [s.splat(0.0); 4];
+    let quads = width - width % (4 * LANES);
+    // SAFETY: each access is within the row.
+    unsafe {
+        for i in (0..quads).step_by(4 * LANES) {
+            for (j, acc) in acc.iter_mut().enumerate() {
+                let v = s.load(x.add(i + j * LANES));
+                *acc = s.fma(v, v, *acc);
+            }
+        }
+        let (rest, mut j) = (x.add(quads), 0);
+        vectors(width - quads, |i, n| {
+            let v = load(s, rest.add(i), n);
+            acc[j] = s.fma(v, v, acc[j]);
+            j += 1;
+        });
+    }
+    s.reduce_add(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])))
+}
+
+#[inline(always)]
+unsafe fn scale<S: Simd>(
+    s: S,
+    out: *mut f32,
+    x: *const f32,
+    factor: f32,
+    weight: Option<*const f32>,
+    width: usize,
+) {
+    let factor = s.splat(factor);
+    match weight {
+        // SAFETY: each access is within the row.
+        Some(w) => vectors(width, |i, n| unsafe {
+            let v = s.mul(load(s, x.add(i), n), factor);
+            store(s, out.add(i), s.mul(v, load(s, w.add(i), n)), n);
+        }),
+        // SAFETY: each access is within the row.
+        None => vectors(width, |i, n| unsafe {
+            store(s, out.add(i), s.mul(load(s, x.add(i), n), factor), n);
+        }),
+    }
+}
