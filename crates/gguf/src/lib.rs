@@ -5,7 +5,7 @@
 //! - [`Writer`] makes files, in memory or on disk.
 //! - [`quant`] holds the block layouts and scalar reference code to decode and encode them.
 //!
-//! Files are untrusted: no input panics, allocates out of proportion to its size, or takes more than linear time.
+//! Files are untrusted: none makes the reader panic, or allocate or compute out of proportion to its size.
 
 mod cursor;
 mod error;
