@@ -1,4 +1,5 @@
-//! The pieces that models are made of. Each holds its checked tensors and appends its nodes to a step's graph.
+//! The pieces that models are made of. Each holds its checked tensors and appends its nodes to a step's
+//! graph.
 
 use minfer_graph::{Activation, Attention, GraphBuilder, NodeId, Rope, StateDecl};
 
@@ -119,7 +120,7 @@ impl SelfAttention {
         let n = b.shape(x).rows();
         let name = |what: &str| format!("blk.{}.{what}", self.layer);
 
-        // The three products stand together: they share the activations that a device may have to convert.
+        // The three products stand together: they share activations that a device may have to convert.
         let q = self.q.append(b, x);
         let k = self.k.append(b, x);
         let v = self.v.append(b, x);
@@ -146,6 +147,17 @@ impl SelfAttention {
         let cache = b.kv_store(name("kv_store"), cache, k, v, step.slots);
         b.attention(name("attn"), q, cache, step.positions, step.sequences, step.block_table, self.attention)
     }
+}
+
+/// The layer's `attn_output`: back from its heads to the residual stream.
+pub(crate) fn attn_output(
+    tensors: &mut Tensors<'_>,
+    dims: &Dims,
+    layer: usize,
+    bias: Bias,
+) -> Result<Linear, ModelError> {
+    let heads = dims.n_head[layer] * dims.head_dim;
+    tensors.linear(&format!("blk.{layer}.attn_output"), dims.n_embd, heads, bias)
 }
 
 /// `down(activation(gate(x)) · up(x))`.

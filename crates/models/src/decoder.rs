@@ -1,4 +1,5 @@
-//! The stack that decoder-only models share: embeddings, layers around a residual stream, a last norm, the output.
+//! The stack that decoder-only models share: embeddings, layers around a residual stream, a last norm, the
+//! output.
 
 use minfer_graph::NodeId;
 
@@ -35,7 +36,8 @@ pub(crate) struct Layer {
 }
 
 impl Decoder {
-    /// The tensors outside of layers, with `output.weight` taken from the embeddings where a file ties the two.
+    /// The tensors outside of layers, with `output.weight` taken from the embeddings where a file ties the
+    /// two.
     pub(crate) fn load(
         tensors: &mut Tensors<'_>,
         dims: &Dims,
@@ -76,7 +78,8 @@ impl Decoder {
 }
 
 impl Layer {
-    /// `only` picks the rows that are needed after attention: in the last layer, those whose logits are asked for.
+    /// `only` picks the rows that are needed after attention: in the last layer, those whose logits are asked
+    /// for.
     fn append(&self, step: &mut Step, i: usize, mut x: NodeId, only: Option<NodeId>) -> NodeId {
         let normed = self.attn_norm.append(&mut step.b, x);
         let mut attended = self.attention.append(step, normed);

@@ -1,9 +1,10 @@
-//! Gemma 3, text only: five layers that see a sliding window for each that sees everything, norms before and after each block, query and key norms,
-//! a GELU gate, scaled embeddings. The files' norm weights already contain the one that the original adds to them.
+//! Gemma 3, text only: five layers that see a sliding window for each that sees everything, norms before and
+//! after each block, query and key norms, a GELU gate, scaled embeddings. The files' norm weights already
+//! contain the one that the original adds to them.
 
 use minfer_graph::{Activation, Attention, Rope, RopePairs};
 
-use crate::block::{GatedFfn, SelfAttention};
+use crate::block::{self, GatedFfn, SelfAttention};
 use crate::decoder::{Decoder, Layer};
 use crate::hyper::{Dims, Hyper};
 use crate::tensors::{Bias, Tensors};
@@ -35,25 +36,20 @@ pub(crate) fn load(hyper: &Hyper<'_>, dims: &Dims, tensors: &mut Tensors<'_>) ->
         let rope = if window.is_some() { local } else { global };
         let attention = SelfAttention::load(tensors, dims, i, rope, Bias::Never)?;
         let attention = attention.with_qk_norm(tensors, dims.eps)?;
-        let attended = dims.n_head[i] * dims.head_dim;
-        let mut norm = |name: &str| tensors.norm(&format!("blk.{i}.{name}"), dims.n_embd, dims.eps);
+        let mut norm = |name: &str| tensors.layer_norm(i, name, dims);
         Ok(Layer {
             attn_norm: norm("attn_norm")?,
             post_attn_norm: Some(norm("post_attention_norm")?),
             ffn_norm: norm("ffn_norm")?,
             post_ffn_norm: Some(norm("post_ffw_norm")?),
             attention: SelfAttention { attention: Attention { scale, window, softcap }, ..attention },
-            attn_output: tensors.linear(
-                &format!("blk.{i}.attn_output"),
-                dims.n_embd,
-                attended,
-                Bias::Never,
-            )?,
+            attn_output: block::attn_output(tensors, dims, i, Bias::Never)?,
             ffn: GatedFfn::load(tensors, dims, i, Activation::Gelu, Bias::Never)?,
         })
     })?;
     Ok(Decoder {
-        // In f32. The original rounds the factor to its weights' BF16: 25.25 instead of 25.298 for a width of 640.
+        // Not rounded, as in llama.cpp. The original rounds it to BF16: 25.25, not 25.298, for a width of
+        // 640.
         embedding_scale: Some((dims.n_embd as f32).sqrt()),
         logit_softcap: hyper.positive("final_logit_softcapping")?,
         ..decoder

@@ -140,7 +140,7 @@ impl Dims {
         let n_head = hyper.require_sizes("attention.head_count", n_layer)?;
         let n_kv_head = hyper.sizes("attention.head_count_kv", n_layer)?.unwrap_or_else(|| n_head.clone());
         for (i, (&heads, &kv_heads)) in n_head.iter().zip(&n_kv_head).enumerate() {
-            if heads % kv_heads != 0 {
+            if !heads.is_multiple_of(kv_heads) {
                 let expected = format!("a divisor of attention.head_count, {heads}");
                 let value = format!("{kv_heads} in layer {i}");
                 return Err(hyper.reject("attention.head_count_kv", value, expected));
@@ -181,7 +181,7 @@ fn refuse_variants(hyper: &Hyper<'_>) -> Result<(), ModelError> {
 fn head_dim(hyper: &Hyper<'_>, n_embd: usize, n_head: usize) -> Result<usize, ModelError> {
     let head_dim = match hyper.size("attention.key_length")? {
         Some(key_length) => key_length,
-        None if n_embd % n_head == 0 => n_embd / n_head,
+        None if n_embd.is_multiple_of(n_head) => n_embd / n_head,
         None => {
             let expected =
                 format!("a divisor of embedding_length, {n_embd}, as attention.key_length is missing");
@@ -197,7 +197,8 @@ fn head_dim(hyper: &Hyper<'_>, n_embd: usize, n_head: usize) -> Result<usize, Mo
     }
 }
 
-/// The number of rows of the embedding table, which the tokenizer's list must equal: an id beyond either would be read out of bounds.
+/// The number of rows of the embedding table, which the length of the tokenizer's list must equal: an id of
+/// the one would be beyond the other.
 fn n_vocab(hyper: &Hyper<'_>, gguf: &Gguf) -> Result<usize, ModelError> {
     const TABLE: &str = "token_embd.weight";
     const TOKENS: &str = "tokenizer.ggml.tokens";

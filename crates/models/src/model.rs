@@ -67,7 +67,8 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
-/// The sizes that the graph of a step depends on. Two steps of the same shape have the same graph, wherever their tokens stand.
+/// The sizes that the graph of a step depends on. Two steps of the same shape have the same graph, wherever
+/// their tokens stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchShape {
     /// Tokens in the step.
@@ -158,7 +159,8 @@ impl Model {
 
     /// The graph of a step, a pure function of its arguments.
     ///
-    /// Only the rows that `output_rows` picks go through the last layer's feed-forward network and the output matrix.
+    /// Only the rows that `output_rows` picks go through the last layer's feed-forward network and the output
+    /// matrix.
     pub fn graph(&self, batch: &BatchShape, kv: &KvConfig) -> Result<(Graph, Ports), ModelError> {
         for (what, value) in [
             ("tokens", batch.tokens),

@@ -7,6 +7,7 @@ use minfer_graph::{GraphBuilder, NodeId, Shape};
 
 use crate::ModelError;
 use crate::block::{Linear, Norm};
+use crate::hyper::Dims;
 
 /// The types that matrices may have: those with reference code to decode them.
 const MATRIX_TYPES: [TensorType; 15] = [
@@ -85,6 +86,11 @@ impl<'g> Tensors<'g> {
     pub(crate) fn norm(&mut self, name: &str, len: usize, eps: f32) -> Result<Norm, ModelError> {
         let weight = self.vector(&format!("{name}.weight"), len)?;
         Ok(Norm { label: name.to_owned(), weight, eps })
+    }
+
+    /// The norm `name` of a layer, over the residual stream.
+    pub(crate) fn layer_norm(&mut self, layer: usize, name: &str, dims: &Dims) -> Result<Norm, ModelError> {
+        self.norm(&format!("blk.{layer}.{name}"), dims.n_embd, dims.eps)
     }
 
     /// `name.weight` and perhaps `name.bias` of a projection from `inputs` to `outputs`.

@@ -2,32 +2,14 @@
 
 mod common;
 
-use common::{Runner, Token, argmax, max_difference};
+use common::tiny::DIR;
+use common::{Golden, Runner, TOLERANCE, Token, argmax, max_difference};
 use minfer_gguf::Gguf;
 use minfer_graph::Fusion;
-use serde::Deserialize;
-
-#[derive(Deserialize)]
-struct Golden {
-    prompts: Vec<Prompt>,
-}
-
-#[derive(Deserialize)]
-struct Prompt {
-    ids: Vec<i32>,
-    /// Of the last position.
-    logits: Vec<f32>,
-    /// Of every position.
-    argmax: Vec<usize>,
-}
-
-/// The largest difference of a logit that is accepted.
-const TOLERANCE: f32 = 0.01;
 
 fn load(name: &str) -> (Runner, Golden) {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/tiny");
-    let gguf = Gguf::open(format!("{dir}/{name}.gguf")).unwrap();
-    let json = std::fs::read(format!("{dir}/{name}.json")).unwrap();
+    let gguf = Gguf::open(format!("{DIR}/{name}.gguf")).unwrap();
+    let json = std::fs::read(format!("{DIR}/{name}.json")).unwrap();
     let golden: Golden = serde_json::from_slice(&json).unwrap();
     assert!(golden.prompts.iter().any(|p| p.ids.len() == 64), "a prompt longer than the sliding window");
     (Runner::new(gguf), golden)
@@ -138,5 +120,20 @@ fn fusion_changes_no_model() {
         for (a, b) in fused.iter().zip(&plain) {
             assert!(max_difference(a, b) < 1e-4, "{name}: {}", max_difference(a, b));
         }
+    }
+}
+
+/// A thousand decode steps on one plan equal those of plans made anew for each step.
+#[test]
+fn inv04_one_plan_serves_every_position() {
+    let (mut runner, golden) = load("tiny-gemma3");
+    let ids = &golden.prompts[3].ids;
+    let rebuilt = runner.logits(ids, 1);
+    let mut plan = runner.bind(1, 1);
+    for step in 0..1000 {
+        let position = step % ids.len();
+        let token = Token { sequence: 0, position, id: ids[position] };
+        let logits = runner.run(&mut plan, &[token], &[0]);
+        assert_eq!(logits[0], rebuilt[position], "step {step}");
     }
 }

@@ -1,4 +1,7 @@
 //! Runs models on the reference device.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod tiny;
 
 use std::sync::Arc;
 
@@ -6,6 +9,26 @@ use minfer_gguf::Gguf;
 use minfer_graph::devices::ReferenceDevice;
 use minfer_graph::{BoundPlan, DType, Fusion, PlanOptions, Scheduler, WeightSource};
 use minfer_models::{BatchShape, KvConfig, Model, Ports};
+use serde::Deserialize;
+
+/// Golden vectors of a tiny model: see `tests/golden/README.md`.
+#[derive(Deserialize)]
+pub struct Golden {
+    pub prompts: Vec<Prompt>,
+}
+
+/// A prompt with what another engine computed for it.
+#[derive(Deserialize)]
+pub struct Prompt {
+    pub ids: Vec<i32>,
+    /// Of the last position.
+    pub logits: Vec<f32>,
+    /// Of every position.
+    pub argmax: Vec<usize>,
+}
+
+/// The largest difference of a logit that is accepted.
+pub const TOLERANCE: f32 = 0.01;
 
 struct File(Gguf);
 
@@ -53,20 +76,36 @@ impl Runner {
         (BLOCKS - 1 - block) * SEQUENCES + sequence
     }
 
-    /// Runs one step; a row of logits for each of `rows`.
-    pub fn step(&mut self, tokens: &[Token], rows: &[usize]) -> Vec<Vec<f32>> {
-        let batch = BatchShape { tokens: tokens.len(), outputs: rows.len(), sequences: SEQUENCES };
+    /// Plans and binds a step of so many tokens and outputs.
+    pub fn bind(&mut self, tokens: usize, outputs: usize) -> (BoundPlan, Ports) {
+        let batch = BatchShape { tokens, outputs, sequences: SEQUENCES };
         let (graph, ports) = self.model.graph(&batch, &self.kv).unwrap();
         let options = PlanOptions { fusion: self.fusion, ..PlanOptions::default() };
         let plan = self.scheduler.plan(graph, &options).unwrap();
-        let mut plan = self.scheduler.bind(plan, &self.source, &mut |_, _| {}).unwrap();
-        self.write_inputs(&mut plan, &ports, tokens, rows);
-        self.scheduler.execute(&mut plan).unwrap();
+        (self.scheduler.bind(plan, &self.source, &mut |_, _| {}).unwrap(), ports)
+    }
+
+    /// Runs a step on a plan of its shape; a row of logits for each of `rows`.
+    pub fn run(
+        &mut self,
+        (plan, ports): &mut (BoundPlan, Ports),
+        tokens: &[Token],
+        rows: &[usize],
+    ) -> Vec<Vec<f32>> {
+        self.write_inputs(plan, ports, tokens, rows);
+        self.scheduler.execute(plan).unwrap();
         let n_vocab = self.model.info().vocab_size;
         let mut logits = vec![0.0; rows.len() * n_vocab];
-        self.scheduler.read_f32(&plan, ports.logits, &mut logits).unwrap();
-        self.scheduler.unbind(plan);
+        self.scheduler.read_f32(plan, ports.logits, &mut logits).unwrap();
         logits.chunks(n_vocab).map(<[f32]>::to_vec).collect()
+    }
+
+    /// Runs one step on a plan of its own.
+    pub fn step(&mut self, tokens: &[Token], rows: &[usize]) -> Vec<Vec<f32>> {
+        let mut plan = self.bind(tokens.len(), rows.len());
+        let logits = self.run(&mut plan, tokens, rows);
+        self.scheduler.unbind(plan.0);
+        logits
     }
 
     fn write_inputs(&mut self, plan: &mut BoundPlan, ports: &Ports, tokens: &[Token], rows: &[usize]) {
