@@ -102,10 +102,10 @@ fn did_you_mean(near: &[&str]) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// No connection was made.
-    #[error("cannot reach {url}: {reason}")]
+    #[error("cannot reach {origin}: {reason}")]
     Unreachable {
-        /// What was asked for.
-        url: String,
+        /// Scheme, host and port.
+        origin: String,
         /// The failure.
         reason: String,
     },

@@ -1,6 +1,7 @@
 //! The Hugging Face hub over HTTP: how it is addressed, what its answers mean, which failures may pass.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ureq::http::header::{AUTHORIZATION, LOCATION, RANGE};
@@ -158,33 +159,41 @@ impl From<HubError> for Failure {
 
 fn classify(url: &str, error: ureq::Error) -> Failure {
     use ureq::Timeout::{Connect, Resolve};
-    let (url, reason) = (url.to_owned(), error.to_string());
+    let unreachable = |reason: String| {
+        HubError::Unreachable { origin: origin(url).unwrap_or_else(|| url.to_owned()), reason }.into()
+    };
+    let reason = error.to_string();
+    let url = url.to_owned();
     match error {
+        // The connection was there and broke. Whatever else the system says (a name that cannot be looked up, no
+        // route, refused) means that there is none.
+        ureq::Error::Io(e) if is_broken_connection(e.kind()) => {
+            Failure::transient(HubError::BadAnswer { url, reason: e.to_string() })
+        }
+        ureq::Error::Io(e) => unreachable(e.to_string()),
         ureq::Error::Timeout(Resolve | Connect)
         | ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed => HubError::Unreachable { url, reason }.into(),
-        ureq::Error::Io(e) if is_no_connection(e.kind()) => HubError::Unreachable { url, reason }.into(),
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) => HubError::Unreachable { url, reason }.into(),
-        ureq::Error::Io(_) | ureq::Error::Timeout(_) => {
-            Failure::transient(HubError::BadAnswer { url, reason })
-        }
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Tls(_)
+        | ureq::Error::Rustls(_) => unreachable(reason),
+        ureq::Error::Timeout(_) => Failure::transient(HubError::BadAnswer { url, reason }),
         _ => HubError::BadAnswer { url, reason }.into(),
     }
 }
 
-fn is_no_connection(kind: std::io::ErrorKind) -> bool {
+fn is_broken_connection(kind: std::io::ErrorKind) -> bool {
     use std::io::ErrorKind::{
-        AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
-        PermissionDenied,
+        BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, UnexpectedEof, WouldBlock,
     };
     matches!(
         kind,
-        ConnectionRefused
-            | HostUnreachable
-            | NetworkUnreachable
-            | NetworkDown
-            | AddrNotAvailable
-            | PermissionDenied
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionReset
+            | Interrupted
+            | TimedOut
+            | UnexpectedEof
+            | WouldBlock
     )
 }
 
@@ -228,8 +237,11 @@ pub(crate) fn encode(segment: &str) -> String {
 }
 
 fn is_loopback(endpoint: &str) -> bool {
-    let authority = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
-    ["127.", "localhost", "[::1]"].iter().any(|host| authority.starts_with(host))
+    let origin = origin(endpoint).unwrap_or_default();
+    let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
+    let host = authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    let host = host.map_or(authority, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -259,11 +271,35 @@ mod tests {
 
     #[test]
     fn loopback_endpoints() {
-        assert!(
-            is_loopback("http://127.0.0.1:80")
-                && is_loopback("http://localhost")
-                && is_loopback("http://[::1]:1")
-        );
-        assert!(!is_loopback(PUBLIC_HUB));
+        for own in [
+            "http://127.0.0.1:80",
+            "http://127.9.9.9",
+            "http://localhost/x",
+            "http://[::1]:1",
+            "http://[::1]",
+        ] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for other in
+            [PUBLIC_HUB, "http://localhost.example", "http://127.0.0.1.example:80", "http://10.0.0.1", "x"]
+        {
+            assert!(!is_loopback(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn no_connection_is_told_from_a_broken_one() {
+        use std::io::{Error, ErrorKind};
+        let of = |error: Error| classify("https://hub.co/a/b", ureq::Error::Io(error));
+        let lookup = of(Error::other("failed to lookup address information"));
+        assert!(!lookup.transient);
+        let text = lookup.error.to_string();
+        assert_eq!(text, "cannot reach https://hub.co: failed to lookup address information");
+        for kind in [ErrorKind::ConnectionRefused, ErrorKind::NetworkUnreachable, ErrorKind::InvalidData] {
+            assert!(matches!(of(kind.into()).error, HubError::Unreachable { .. }), "{kind:?}");
+        }
+        for kind in [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof, ErrorKind::TimedOut] {
+            assert!(of(kind.into()).transient, "{kind:?}");
+        }
     }
 }

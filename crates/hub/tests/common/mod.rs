@@ -116,8 +116,8 @@ pub fn quick(endpoint: &str) -> HubConfig {
     HubConfig {
         endpoint: endpoint.to_owned(),
         token: None,
-        connect_timeout: Duration::from_secs(2),
-        stall_timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_secs(5),
+        stall_timeout: Duration::from_secs(10),
         retries: 2,
         retry_delay: Duration::from_millis(1),
     }
