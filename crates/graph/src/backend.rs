@@ -1,6 +1,7 @@
 //! What a device has to offer: the [`Backend`] trait.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,8 +72,8 @@ pub trait WeightSource: Send + Sync {
     /// The tensor's bytes in the file's block format, or `None` if there is no such tensor.
     fn bytes(&self, name: &str) -> Option<&[u8]>;
 
-    /// The device has copied this tensor, so its pages may be given back. Reading it again must still work.
-    fn release(&self, _name: &str) {}
+    /// The device has copied this range of the tensor's bytes, so its pages may be given back. Reading it again must still work.
+    fn release(&self, _name: &str, _bytes: Range<usize>) {}
 }
 
 /// One weight to load.
@@ -219,13 +220,13 @@ pub trait Backend: Send {
     /// Creates a KV cache. Its rows need no defined content before they are stored.
     fn create_state(&mut self, decl: &StateDecl) -> Result<StateHandle, DeviceError>;
 
-    /// Frees a KV cache; programs that name it are released before.
+    /// Frees a KV cache. Programs that name it are not launched again, but may be released later.
     fn release_state(&mut self, state: StateHandle);
 
     /// Allocates a buffer.
     fn allocate(&mut self, bytes: usize) -> Result<BufferId, DeviceError>;
 
-    /// Frees a buffer; programs that name it are released before.
+    /// Frees a buffer. Programs that name it are not launched again, but may be released later.
     fn release(&mut self, buffer: BufferId);
 
     /// Makes a split ready to run: kernels, addresses and scratch memory are bound here, so that a launch allocates nothing.
@@ -234,7 +235,8 @@ pub trait Backend: Send {
     /// Frees a program.
     fn release_program(&mut self, program: ProgramId);
 
-    /// Runs a program, or hands it to the device. After an error none of its later operations has run.
+    /// Runs a program, or hands it to the device. After an error none of its later operations has run. Index data are checked
+    /// before an operation writes (see [`crate::bounds`]).
     fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError>;
 
     /// Waits until all that was launched is done, at most `deadline`.

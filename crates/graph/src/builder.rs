@@ -63,6 +63,8 @@ impl fmt::Display for GraphError {
 pub struct GraphBuilder {
     graph: Graph,
     by_name: HashMap<String, NodeId>,
+    /// The last write to each KV cache.
+    stores: HashMap<StateId, NodeId>,
     problems: Vec<Problem>,
     layer: Option<u32>,
 }
@@ -87,8 +89,8 @@ impl GraphBuilder {
     pub fn input(&mut self, label: impl Into<String>, dtype: DType, shape: impl Into<Shape>) -> NodeId {
         let shape = shape.into();
         let id = self.push(Op::Input, Vec::new(), dtype, shape, label.into());
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::I32) {
-            self.problem(id, format!("an input is f32, f16 or i32, not {}", dtype.name()));
+        if !matches!(dtype, DType::F32 | DType::I32) {
+            self.problem(id, format!("an input is F32 or I32, not {}", dtype.name()));
         }
         id
     }
@@ -125,14 +127,18 @@ impl GraphBuilder {
         id
     }
 
-    /// One layer's KV cache.
+    /// One layer's KV cache. A layer has one.
     pub fn state(&mut self, label: impl Into<String>, decl: StateDecl) -> NodeId {
         let state = StateId(self.graph.states.len() as u32);
+        let twice = self.graph.states.iter().any(|s| s.layer == decl.layer);
         self.graph.states.push(decl);
         let shape = Shape::new(&[2, decl.slots, decl.kv_heads, decl.head_dim]);
         let id = self.push(Op::State(state), Vec::new(), decl.dtype, shape, label.into());
         if !matches!(decl.dtype, DType::F16 | DType::F32) {
-            self.problem(id, format!("a KV cache is f16 or f32, not {}", decl.dtype.name()));
+            self.problem(id, format!("a KV cache is F16 or F32, not {}", decl.dtype.name()));
+        }
+        if twice {
+            self.problem(id, format!("layer {} has a KV cache already", decl.layer));
         }
         if decl.page == 0
             || decl.slots == 0
@@ -201,13 +207,21 @@ impl GraphBuilder {
         self.append(label, Op::Rope(rope), &sources)
     }
 
-    /// The same elements in another shape.
+    /// The same elements of an input or a computed value in another shape.
     pub fn reshape(&mut self, label: impl Into<String>, x: NodeId, shape: impl Into<Shape>) -> NodeId {
-        let (shape, node) = (shape.into(), self.graph.node(x));
+        let shape = shape.into();
+        if let Some(what) = self.unknown_source(&[x]) {
+            return self.append_wrong(label, Op::Reshape, &[], what);
+        }
+        let node = self.graph.node(x);
         let (dtype, from) = (node.dtype, node.shape);
+        let fixed = matches!(self.graph.node(self.graph.root(x)).op, Op::Weight(_) | Op::State(_));
         let id = self.push(Op::Reshape, vec![x], dtype, shape, label.into());
         if shape.checked_len() != Some(from.len()) {
             self.problem(id, format!("{from} has not as many elements as {shape}"));
+        }
+        if fixed {
+            self.problem(id, "weights and KV caches have the shape they were declared with".to_owned());
         }
         id
     }
@@ -241,24 +255,56 @@ impl GraphBuilder {
 
     /// Appends any operation whose shape follows from its sources.
     pub fn append(&mut self, label: impl Into<String>, op: Op, sources: &[NodeId]) -> NodeId {
-        let graph = &self.graph;
-        let inferred = infer::result(&op, &Sources::new(graph, sources));
-        let id = NodeId(graph.nodes.len() as u32);
-        match inferred {
-            Ok((dtype, shape)) => self.push(op, sources.to_vec(), dtype, shape, label.into()),
-            Err(what) => {
-                // Carry on with a plausible shape, so that the rest of the graph is checked too.
-                let first = sources.first().map_or(Shape::new(&[1]), |&s| graph.node(s).shape);
-                self.push(op, sources.to_vec(), DType::F32, first, label.into());
-                self.problem(id, what);
-                id
-            }
+        if let Some(what) = self.unknown_source(sources) {
+            return self.append_wrong(label, op, &[], what);
         }
+        let inferred = infer::result(&op, &Sources::new(&self.graph, sources));
+        let (dtype, shape) = match inferred.and_then(|r| self.check_state_order(sources).map(|()| r)) {
+            Ok(result) => result,
+            Err(what) => return self.append_wrong(label, op, sources, what),
+        };
+        let id = self.push(op, sources.to_vec(), dtype, shape, label.into());
+        if let (Op::KvStore, Some(state)) = (&self.graph.node(id).op, self.graph.state_of(id)) {
+            self.stores.insert(state, id);
+        }
+        id
     }
 
-    /// Marks a value that the host reads after a run.
+    /// Appends a node with a problem and a plausible shape, so that the rest of the graph is checked too.
+    fn append_wrong(&mut self, label: impl Into<String>, op: Op, sources: &[NodeId], what: String) -> NodeId {
+        let shape = sources.first().map_or(Shape::new(&[1]), |&s| self.graph.node(s).shape);
+        // An alias is followed to its source, which a wrong node may not have.
+        let op = if op.is_alias() { Op::Input } else { op };
+        let id = self.push(op, sources.to_vec(), DType::F32, shape, label.into());
+        self.problem(id, what);
+        id
+    }
+
+    fn unknown_source(&self, sources: &[NodeId]) -> Option<String> {
+        let nodes = self.graph.nodes.len();
+        let unknown = sources.iter().find(|s| s.index() >= nodes)?;
+        Some(format!("source {} is not one of the {nodes} nodes before it", unknown.0))
+    }
+
+    /// A KV cache is read as its last write left it. A node that names an older value would be an order that the graph does
+    /// not show.
+    fn check_state_order(&self, sources: &[NodeId]) -> Result<(), String> {
+        for &s in sources {
+            let last = self.graph.state_of(s).and_then(|state| self.stores.get(&state));
+            if let Some(&store) = last.filter(|&&store| store != s) {
+                return Err(format!(
+                    "reads {} as it was before {} wrote to it",
+                    self.graph.node(s).label,
+                    self.graph.node(store).label
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a value that the host reads after a run. It must be computed: not a leaf, nor a leaf in another shape.
     pub fn output(&mut self, id: NodeId) {
-        if self.graph.node(id).op.is_leaf() || self.graph.state_of(id).is_some() {
+        if self.graph.node(self.graph.root(id)).op.is_leaf() {
             self.problem(id, "an output must be computed".to_owned());
         }
         if !self.graph.outputs.contains(&id) {

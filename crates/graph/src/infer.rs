@@ -1,6 +1,6 @@
 //! The result type and shape of each operation, and the checks on its sources.
 
-use crate::{DType, Graph, Node, NodeId, Op, Shape, StateDecl};
+use crate::{DType, Graph, Node, NodeId, Op, Shape, StateDecl, Yarn};
 
 /// A node's sources, looked up.
 pub(crate) struct Sources<'g> {
@@ -139,6 +139,9 @@ pub(crate) fn result(op: &Op, s: &Sources<'_>) -> Checked<(DType, Shape)> {
             }
             positive("the frequency base", rope.base)?;
             positive("the frequency scale", rope.scale)?;
+            if let Some(yarn) = rope.yarn {
+                check_yarn(&yarn, rope.base)?;
+            }
             if s.ids.len() == 3 && s.f32(2, "the factors")?.dims() != [rope.rotary_dim / 2] {
                 return Err(format!("the factors {} are not [{}]", s.node(2).shape, rope.rotary_dim / 2));
             }
@@ -163,7 +166,7 @@ pub(crate) fn result(op: &Op, s: &Sources<'_>) -> Checked<(DType, Shape)> {
             let &[n, heads, dim] = q.dims() else {
                 return Err(format!("q must be [tokens, heads, head_dim], is {q}"));
             };
-            if dim != state.head_dim || heads % state.kv_heads != 0 {
+            if dim != state.head_dim || heads.checked_rem(state.kv_heads) != Some(0) {
                 return Err(format!("q {q} does not fit {} KV heads of {}", state.kv_heads, state.head_dim));
             }
             for (i, what) in [(2, "positions"), (3, "sequences")] {
@@ -199,6 +202,17 @@ fn mat_mul(s: &Sources<'_>) -> Checked<Shape> {
 
 fn broadcast(a: Shape, b: Shape) -> Checked<()> {
     if a == b || b.dims() == [a.width()] { Ok(()) } else { Err(format!("{b} does not broadcast to {a}")) }
+}
+
+fn check_yarn(yarn: &Yarn, base: f32) -> Checked<()> {
+    positive("beta_fast", yarn.beta_fast)?;
+    positive("beta_slow", yarn.beta_slow)?;
+    positive("the magnitude", yarn.magnitude)?;
+    if yarn.original_context == 0 {
+        return Err("the original context is 0".to_owned());
+    }
+    // Which pair turns how often is found through the logarithm of the base.
+    if base <= 1.0 { Err(format!("the frequency base is {base}, YaRN needs one above 1")) } else { Ok(()) }
 }
 
 fn finite(what: &str, v: f32) -> Checked<()> {

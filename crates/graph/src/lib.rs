@@ -8,6 +8,7 @@ mod backend;
 pub mod bounds;
 mod builder;
 mod cache;
+pub mod conformance;
 pub mod devices;
 mod fuse;
 mod graph;
@@ -19,6 +20,7 @@ mod plan;
 mod scheduler;
 mod shape;
 mod split;
+mod weights;
 
 pub use backend::{
     Backend, BoundOp, BufferId, DeviceError, DeviceId, DeviceInfo, OpQuery, Operand, Place, ProgramId,
@@ -37,3 +39,4 @@ pub use plan::{Plan, PlanError, PlanOptions};
 pub use scheduler::{BoundPlan, ExecError, NodeError, Scheduler};
 pub use shape::Shape;
 pub use split::{Crossing, Split};
+pub use weights::WeightTable;

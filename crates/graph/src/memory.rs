@@ -1,7 +1,7 @@
 //! The memory plan: which slot of which device each value lives in, by liveness in build order.
 //!
-//! A slot is one buffer of a device. Slots of inputs, staging copies and outputs belong to one value; the others are handed on
-//! from values that are no longer read to values that are made later.
+//! A slot is one buffer of a device. Slots of inputs and staging copies belong to one value; the others are handed on
+//! from values that are no longer read to values that are made later. An output's slot is not handed on.
 
 use crate::split::{Split, input_readers};
 use crate::{DeviceId, Graph, NodeId, Op};

@@ -1,42 +1,115 @@
 //! Placement: which device runs each node, decided when the plan is made.
 
-use crate::{Backend, DeviceId, Graph, Node, NodeId, Op, OpQuery, PlanError, SourceInfo};
+use crate::{Backend, DeviceId, Graph, Node, NodeId, Op, OpQuery, PlanError, SourceInfo, StateId};
 
 /// A user's restriction: whether a device may run a node.
 pub type Fence<'a> = dyn Fn(&Node, DeviceId) -> bool + 'a;
 
 /// The device of each node, by node index. A leaf, which runs nothing, has the device of its first reader.
 ///
-/// Devices are asked in priority order and the first that runs the operation takes it. A node that touches a KV cache
-/// goes where the cache is, which is where its first toucher was placed.
-pub fn place(graph: &Graph, devices: &[&dyn Backend], fence: &Fence<'_>) -> Result<Vec<DeviceId>, PlanError> {
+/// Devices are asked in priority order and the first that runs the operation takes it. A KV cache is on one device, which runs all that
+/// touches it: where it exists already (`homes`, by layer), else the first that can.
+pub fn place(
+    graph: &Graph,
+    devices: &[&dyn Backend],
+    fence: &Fence<'_>,
+    homes: &dyn Fn(u32) -> Option<DeviceId>,
+) -> Result<Vec<DeviceId>, PlanError> {
+    let placer = Placer { graph, devices, fence };
+    let homes = (0..graph.states().len() as u32)
+        .map(|s| placer.home(StateId(s), homes))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut placed: Vec<Option<DeviceId>> = vec![None; graph.nodes().len()];
-    let mut state_home: Vec<Option<DeviceId>> = vec![None; graph.states().len()];
     for (id, node) in graph.iter() {
         if node.op.is_leaf() {
             continue;
         }
-        let state = node.sources.iter().find_map(|&s| graph.state_of(s));
-        let device = if matches!(node.op, Op::Reshape) && !graph.node(graph.root(id)).op.is_leaf() {
-            placed[node.sources[0].index()].ok_or_else(|| nowhere(graph, id, devices))?
+        let device = if let Some(state) = placer.state_touched(node) {
+            homes[state.0 as usize]
+        } else if node.op == Op::Reshape {
+            placed[node.sources[0].index()]
         } else {
-            let home = state.and_then(|s| state_home[s.0 as usize]);
-            (0..devices.len() as u32)
-                .map(DeviceId)
-                .filter(|&d| home.is_none_or(|h| h == d) && fence(node, d))
-                .find(|&d| runs(graph, node, devices[d.index()]))
-                .ok_or_else(|| nowhere(graph, id, devices))?
+            Some(placer.first(id)?)
         };
-        placed[id.index()] = Some(device);
-        if let Some(s) = state {
-            state_home[s.0 as usize] = Some(device);
-        }
-        for s in &node.sources {
-            placed[s.index()].get_or_insert(device);
+        placed[id.index()] = device;
+        if let Some(device) = device {
+            for s in &node.sources {
+                placed[s.index()].get_or_insert(device);
+            }
         }
     }
-    // A leaf that nothing reads is on the first device, where it takes no part.
+    // What is left are leaves, and other shapes of them, that nothing read before; they run nothing.
     Ok(placed.into_iter().map(|d| d.unwrap_or(DeviceId(0))).collect())
+}
+
+struct Placer<'a> {
+    graph: &'a Graph,
+    devices: &'a [&'a dyn Backend],
+    fence: &'a Fence<'a>,
+}
+
+impl Placer<'_> {
+    fn may_run(&self, node: &Node, device: DeviceId) -> bool {
+        (self.fence)(node, device) && runs(self.graph, node, self.devices[device.index()])
+    }
+
+    fn all(&self) -> impl Iterator<Item = DeviceId> {
+        (0..self.devices.len() as u32).map(DeviceId)
+    }
+
+    fn first(&self, id: NodeId) -> Result<DeviceId, PlanError> {
+        let node = self.graph.node(id);
+        self.all().find(|&d| self.may_run(node, d)).ok_or_else(|| PlanError::NoDevice {
+            label: node.label.clone(),
+            op: node.op.name(),
+            shapes: self.graph.describe_sources(id),
+            devices: self.names(),
+        })
+    }
+
+    fn names(&self) -> String {
+        self.devices.iter().map(|d| d.info().name).collect::<Vec<_>>().join(", ")
+    }
+
+    fn state_touched(&self, node: &Node) -> Option<StateId> {
+        node.sources.iter().find_map(|&s| self.graph.state_of(s))
+    }
+
+    /// The device of a KV cache; `None` if nothing touches it.
+    fn home(
+        &self,
+        state: StateId,
+        homes: &dyn Fn(u32) -> Option<DeviceId>,
+    ) -> Result<Option<DeviceId>, PlanError> {
+        let touchers: Vec<NodeId> = (self.graph.iter())
+            .filter(|(_, n)| self.state_touched(n) == Some(state))
+            .map(|(id, _)| id)
+            .collect();
+        if touchers.is_empty() {
+            return Ok(None);
+        }
+        let refused = |d: DeviceId| touchers.iter().find(|&&t| !self.may_run(self.graph.node(t), d));
+        let layer = self.graph.state(state).layer;
+        if let Some(home) = homes(layer) {
+            return match refused(home) {
+                None => Ok(Some(home)),
+                Some(&t) => Err(PlanError::StateElsewhere {
+                    layer,
+                    device: self.devices[home.index()].info().name,
+                    label: self.graph.node(t).label.clone(),
+                    op: self.graph.node(t).op.name(),
+                }),
+            };
+        }
+        if let Some(home) = self.all().find(|&d| refused(d).is_none()) {
+            return Ok(Some(home));
+        }
+        // If no device takes one of the operations, that is the reason; else that no device takes them all.
+        for &t in &touchers {
+            self.first(t)?;
+        }
+        Err(PlanError::NoStateDevice { layer, devices: self.names() })
+    }
 }
 
 /// Whether a device runs this node as it stands.
@@ -59,29 +132,15 @@ pub(crate) fn supports(
         .iter()
         .map(|&s| {
             let n = graph.node(s);
-            SourceInfo {
-                dtype: n.dtype,
-                shape: n.shape,
-                is_weight: matches!(graph.node(graph.root(s)).op, Op::Weight(_)),
-            }
+            SourceInfo { dtype: n.dtype, shape: n.shape, is_weight: matches!(n.op, Op::Weight(_)) }
         })
         .collect();
     let state = sources.iter().find_map(|&s| graph.state_of(s)).map(|s| graph.state(s));
     device.supports(&OpQuery { op, sources: &infos, dtype: like.dtype, shape: like.shape, state })
 }
 
-fn nowhere(graph: &Graph, id: NodeId, devices: &[&dyn Backend]) -> PlanError {
-    let node = graph.node(id);
-    PlanError::NoDevice {
-        label: node.label.clone(),
-        op: node.op.name(),
-        shapes: graph.describe_sources(id),
-        devices: devices.iter().map(|d| d.info().name).collect::<Vec<_>>().join(", "),
-    }
-}
-
 impl Graph {
-    /// The types and shapes of a node's sources, for messages: `q4_K [896×896], f32 [1×896]`.
+    /// The types and shapes of a node's sources, for messages: `Q4_K [896×896], F32 [1×896]`.
     pub fn describe_sources(&self, id: NodeId) -> String {
         let parts: Vec<String> = self
             .node(id)

@@ -22,6 +22,26 @@ pub enum PlanError {
         /// The devices that were asked.
         devices: String,
     },
+    /// Each operation on a KV cache has a device that runs it, but no device runs them all.
+    #[error("no device runs every operation on layer {layer}'s KV cache; asked: {devices}")]
+    NoStateDevice {
+        /// The layer.
+        layer: u32,
+        /// The devices that were asked.
+        devices: String,
+    },
+    /// A KV cache with a layer's rows is on a device that does not run an operation that reads or writes it.
+    #[error("layer {layer}'s KV cache is on {device}, where {op} {label} does not run; release it first")]
+    StateElsewhere {
+        /// The layer.
+        layer: u32,
+        /// The name of the device that has the cache.
+        device: String,
+        /// The node's label.
+        label: String,
+        /// Its operation.
+        op: &'static str,
+    },
     /// The weight source lacks a tensor.
     #[error("tensor {name} is missing")]
     MissingWeight {
@@ -37,6 +57,16 @@ pub enum PlanError {
         found: usize,
         /// Bytes needed.
         wanted: usize,
+    },
+    /// The tensor is loaded already, as one of another type or shape.
+    #[error("tensor {name} is loaded as {existing}, the graph wants {wanted}")]
+    WeightMismatch {
+        /// Its name.
+        name: String,
+        /// The type and shape loaded.
+        existing: String,
+        /// The type and shape declared.
+        wanted: String,
     },
     /// The graph names a KV cache of another size or type than the one that exists.
     #[error("layer {layer}'s KV cache is {existing}, the graph wants {wanted}; release it first")]
@@ -87,13 +117,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Places, fuses, splits and lays out.
-    pub fn new(
+    /// Places, fuses, splits and lays out, for devices on which no KV cache exists yet.
+    pub fn new(graph: Graph, devices: &[&dyn Backend], options: &PlanOptions<'_>) -> Result<Self, PlanError> {
+        Self::with_homes(graph, devices, options, &|_| None)
+    }
+
+    /// Like [`Plan::new`], where `homes` says on which device a layer's KV cache is.
+    pub(crate) fn with_homes(
         mut graph: Graph,
         devices: &[&dyn Backend],
         options: &PlanOptions<'_>,
+        homes: &dyn Fn(u32) -> Option<DeviceId>,
     ) -> Result<Self, PlanError> {
-        let placed = place(&graph, devices, options.fence)?;
+        let placed = place(&graph, devices, options.fence, homes)?;
         let dead = fuse(&mut graph, &placed, devices, options.fusion);
         let splits = split(&graph, &placed, &dead);
         let memory = plan_memory(&graph, &placed, &dead, &splits, devices.len(), options.reuse);

@@ -5,3 +5,4 @@ mod reference;
 
 pub use null::NullDevice;
 pub use reference::ReferenceDevice;
+pub(crate) use reference::WEIGHT_TYPES;

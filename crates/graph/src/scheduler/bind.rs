@@ -8,16 +8,18 @@ use crate::graph::dtype_bytes;
 use crate::plan::Plan;
 use crate::split::{Split, input_readers};
 use crate::{
-    BoundOp, BufferId, DeviceId, NodeId, Op, Operand, Place, PlanError, WeightRequest, WeightSource,
-    WeightUse,
+    BoundOp, BufferId, DeviceId, NodeId, Op, Operand, Place, PlanError, WeightDecl, WeightSource, WeightUse,
 };
 
 pub(super) fn bind(
+    scheduler: u64,
     devices: &mut [Device],
     plan: Plan,
     source: &Arc<dyn WeightSource>,
     progress: &mut dyn FnMut(&str, usize),
 ) -> Result<BoundPlan, PlanError> {
+    check_weights(&plan, source)?;
+    check_states(devices, &plan)?;
     for (device, sizes) in devices.iter_mut().zip(&plan.memory.slots) {
         device.reserve(sizes)?;
     }
@@ -59,7 +61,37 @@ pub(super) fn bind(
     used.dedup();
     let bounce = steps.iter().flat_map(|s| &s.copies).map(|c| c.bytes).max().unwrap_or(0);
     let generations = devices.iter().map(Device::generation).collect();
-    Ok(BoundPlan { steps, inputs, outputs, used, bounce: vec![0; bounce], generations, plan })
+    let id = super::unique();
+    Ok(BoundPlan { id, scheduler, steps, inputs, outputs, used, bounce: vec![0; bounce], generations, plan })
+}
+
+/// Every tensor that the graph declares is there, whether or not it is loaded already.
+fn check_weights(plan: &Plan, source: &Arc<dyn WeightSource>) -> Result<(), PlanError> {
+    for WeightDecl { name, dtype, shape } in plan.graph.weights() {
+        let bytes = source.bytes(name).ok_or_else(|| PlanError::MissingWeight { name: name.clone() })?;
+        let (found, wanted) = (bytes.len(), dtype_bytes(*dtype, shape));
+        if found != wanted {
+            return Err(PlanError::WeightSize { name: name.clone(), found, wanted });
+        }
+    }
+    Ok(())
+}
+
+/// No layer gets a second KV cache on another device, where the rows stored so far would be missing.
+fn check_states(devices: &[Device], plan: &Plan) -> Result<(), PlanError> {
+    for (id, node) in plan.graph.iter() {
+        let Some(state) = node.sources.iter().find_map(|&s| plan.graph.state_of(s)) else { continue };
+        let (layer, home) = (plan.graph.state(state).layer, plan.device(id).index());
+        if let Some(other) = (0..devices.len()).find(|&d| d != home && devices[d].has_state(layer)) {
+            return Err(PlanError::StateElsewhere {
+                layer,
+                device: devices[other].name.clone(),
+                label: node.label.clone(),
+                op: node.op.name(),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn bind_split(
@@ -109,35 +141,7 @@ fn bind_op(
         let place = match graph.node(root).op {
             Op::Weight(w) => {
                 let usage = WeightUse::of(&node.op, i);
-                let decl = graph.weight(w);
-                let handle = match device.weight(&decl.name, usage) {
-                    Some(handle) => handle,
-                    None => {
-                        let bytes = source
-                            .bytes(&decl.name)
-                            .ok_or_else(|| PlanError::MissingWeight { name: decl.name.clone() })?
-                            .len();
-                        let wanted = dtype_bytes(decl.dtype, &decl.shape);
-                        if bytes != wanted {
-                            let name = decl.name.clone();
-                            return Err(PlanError::WeightSize { name, found: bytes, wanted });
-                        }
-                        let request = WeightRequest {
-                            name: &decl.name,
-                            dtype: decl.dtype,
-                            shape: decl.shape,
-                            usage,
-                            source: Arc::clone(source),
-                        };
-                        let loaded = device.backend.load_weight(&request);
-                        let handle =
-                            loaded.map_err(|e| device.plan_error(&format!("loading {}", decl.name), e))?;
-                        device.add_weight(&decl.name, usage, handle);
-                        progress(&decl.name, bytes);
-                        handle
-                    }
-                };
-                Place::Weight(handle)
+                Place::Weight(device.weight(graph.weight(w), usage, source, progress)?)
             }
             Op::State(st) => {
                 let decl = graph.state(st);

@@ -4,6 +4,7 @@ mod bind;
 mod registry;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::plan::Plan;
@@ -44,8 +45,14 @@ pub enum ExecError {
         /// What came.
         given: String,
     },
-    /// The plan belongs to a memory layout that has changed since; bind it again.
-    #[error("the plan's buffers have moved since it was bound")]
+    /// The output asked for is not in memory: the last run was of another plan, or failed.
+    #[error("output {label} was not computed by the last run")]
+    OutputNotComputed {
+        /// The output's label.
+        label: String,
+    },
+    /// The plan belongs to a memory layout that has changed since, or to another scheduler; bind it again.
+    #[error("the plan's buffers are not those it was bound to")]
     Stale,
 }
 
@@ -70,6 +77,10 @@ pub struct NodeError {
 /// A plan bound to a scheduler's devices: every weight, buffer, copy and program is resolved, so that a run looks nothing up.
 #[derive(Debug)]
 pub struct BoundPlan {
+    /// Tells it from all others.
+    id: u64,
+    /// Whose devices it is bound to.
+    scheduler: u64,
     plan: Plan,
     steps: Vec<Step>,
     inputs: Vec<BoundInput>,
@@ -119,10 +130,22 @@ impl BoundPlan {
 /// Runs plans over devices, in priority order.
 #[derive(Debug)]
 pub struct Scheduler {
+    /// Tells it from all others.
+    id: u64,
     devices: Vec<Device>,
     deadline: Duration,
     /// Counts runs; an input is valid for the run it was written for.
     run: u64,
+    /// The plan whose inputs are being written. Plans share buffers, so a second one's inputs overwrite the first's.
+    filling: Option<u64>,
+    /// The plan whose outputs the buffers hold.
+    computed: Option<u64>,
+}
+
+/// A number given out once in a process.
+fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Scheduler {
@@ -132,7 +155,8 @@ impl Scheduler {
     /// A scheduler over these devices, the preferred one first.
     pub fn new(devices: Vec<Box<dyn Backend>>) -> Self {
         let devices = devices.into_iter().map(Device::new).collect();
-        Self { devices, deadline: Self::DEFAULT_DEADLINE, run: 1 }
+        let deadline = Self::DEFAULT_DEADLINE;
+        Self { id: unique(), devices, deadline, run: 1, filling: None, computed: None }
     }
 
     /// Sets how long any wait may take.
@@ -145,12 +169,14 @@ impl Scheduler {
         self.devices.iter().map(|d| &*d.backend).collect()
     }
 
-    /// Makes a plan for these devices. Touches no memory of theirs.
+    /// Makes a plan for these devices. Touches no memory of theirs. What reads a KV cache that exists goes where it is.
     pub fn plan(&self, graph: Graph, options: &PlanOptions<'_>) -> Result<Plan, PlanError> {
-        Plan::new(graph, &self.backends(), options)
+        let home = |layer| self.devices.iter().position(|d| d.has_state(layer)).map(|d| DeviceId(d as u32));
+        Plan::with_homes(graph, &self.backends(), options, &home)
     }
 
-    /// Writes an input on every device that reads it. Inputs hold for one run.
+    /// Writes an input on every device that reads it. Inputs hold for one run: once it has started, or once inputs of another plan
+    /// are written, they are gone.
     pub fn write_i32(&mut self, plan: &mut BoundPlan, input: NodeId, data: &[i32]) -> Result<(), ExecError> {
         self.write(plan, input, crate::DType::I32, bytemuck::cast_slice(data), data.len())
     }
@@ -178,11 +204,33 @@ impl Scheduler {
                 given: format!("{len} × {}", dtype.name()),
             });
         };
+        if self.filling != Some(plan.id) {
+            self.filling = Some(plan.id);
+            self.run += 1;
+        }
+        if self.computed != Some(plan.id) {
+            self.computed = None;
+        }
         for &(device, buffer) in &slot.readers {
+            // After a run that did not end in time the device may still read what is to be overwritten.
+            self.synchronize(device)?;
             let device = &mut self.devices[device.index()];
             device.backend.write(buffer, bytes).map_err(|error| device.error("writing an input", error))?;
         }
         slot.written_for = self.run;
+        Ok(())
+    }
+
+    /// Fills every activation, input and staging buffer with NaN (as i32, an index that nothing has): what is read later without having
+    /// been written shows. Inputs written before are gone.
+    pub fn poison(&mut self) -> Result<(), ExecError> {
+        self.run += 1;
+        self.computed = None;
+        let deadline = self.deadline;
+        for device in &mut self.devices {
+            device.synchronize(deadline)?;
+            device.poison()?;
+        }
         Ok(())
     }
 
@@ -194,13 +242,16 @@ impl Scheduler {
             return Err(ExecError::InputNotWritten { label: plan.graph().node(input.node).label.clone() });
         }
         self.run += 1;
+        self.computed = None;
         let result = self.walk(plan);
         let mut end = Ok(());
         for &device in &plan.used {
             let waited = self.synchronize(device);
             end = end.and(waited);
         }
-        result.and(end)
+        result.and(end)?;
+        self.computed = Some(plan.id);
+        Ok(())
     }
 
     fn walk(&mut self, plan: &mut BoundPlan) -> Result<(), ExecError> {
@@ -228,17 +279,10 @@ impl Scheduler {
 
     /// Waits for a device if it has been given work since it was last waited for.
     fn synchronize(&mut self, device: DeviceId) -> Result<(), ExecError> {
-        let deadline = self.deadline;
-        let device = &mut self.devices[device.index()];
-        if !device.pending {
-            return Ok(());
-        }
-        device.backend.synchronize(deadline).map_err(|error| device.error("waiting", error))?;
-        device.pending = false;
-        Ok(())
+        self.devices[device.index()].synchronize(self.deadline)
     }
 
-    /// Reads an output of the last run of this plan.
+    /// Reads an output of the last run, which must have been one of this plan.
     pub fn read_f32(&mut self, plan: &BoundPlan, output: NodeId, out: &mut [f32]) -> Result<(), ExecError> {
         self.check_fresh(plan)?;
         let node = plan.graph().node(output);
@@ -253,6 +297,9 @@ impl Scheduler {
                 given: format!("room for {} × F32", out.len()),
             });
         };
+        if self.computed != Some(plan.id) {
+            return Err(ExecError::OutputNotComputed { label: node.label.clone() });
+        }
         let device = &mut self.devices[device.index()];
         device.backend.read(buffer, bytes).map_err(|e| device.error("reading an output", e))
     }
@@ -274,21 +321,22 @@ impl Scheduler {
 
     /// Whether the plan's addresses still hold.
     pub fn is_fresh(&self, plan: &BoundPlan) -> bool {
-        self.devices.iter().zip(&plan.generations).all(|(d, &g)| d.generation() == g)
+        plan.scheduler == self.id
+            && self.devices.iter().zip(&plan.generations).all(|(d, &g)| d.generation() == g)
     }
 
     fn check_fresh(&self, plan: &BoundPlan) -> Result<(), ExecError> {
         if self.is_fresh(plan) { Ok(()) } else { Err(ExecError::Stale) }
     }
 
-    /// Loads what the plan needs that is not loaded yet and compiles its splits. `progress` hears of each weight's bytes.
+    /// Loads what the plan needs that is not loaded yet and compiles its splits. `progress` hears of each weight loaded, with its bytes.
     pub fn bind(
         &mut self,
         plan: Plan,
         source: &Arc<dyn WeightSource>,
         progress: &mut dyn FnMut(&str, usize),
     ) -> Result<BoundPlan, PlanError> {
-        bind::bind(&mut self.devices, plan, source, progress)
+        bind::bind(self.id, &mut self.devices, plan, source, progress)
     }
 }
 

@@ -1,9 +1,14 @@
 //! What the scheduler remembers of each device: its buffers, loaded weights and KV caches.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::ExecError;
-use crate::{Backend, BufferId, DeviceError, PlanError, StateDecl, StateHandle, WeightHandle, WeightUse};
+use crate::{
+    Backend, BufferId, DeviceError, PlanError, StateDecl, StateHandle, WeightDecl, WeightHandle,
+    WeightRequest, WeightSource, WeightUse,
+};
 
 /// A device with what lives on it.
 #[derive(Debug)]
@@ -14,7 +19,7 @@ pub(super) struct Device {
     pub pending: bool,
     /// One buffer a slot, shared by all plans, as long as the longest plan needs.
     buffers: Vec<(BufferId, usize)>,
-    weights: HashMap<(String, WeightUse), WeightHandle>,
+    weights: HashMap<(String, WeightUse), (WeightHandle, WeightDecl)>,
     states: HashMap<u32, (StateHandle, StateDecl)>,
     /// Counts the changes that make bound addresses invalid.
     generation: u64,
@@ -58,17 +63,60 @@ impl Device {
         Ok(())
     }
 
+    /// Waits for the device if it was given work since it was last waited for.
+    pub fn synchronize(&mut self, deadline: Duration) -> Result<(), ExecError> {
+        if self.pending {
+            self.backend.synchronize(deadline).map_err(|error| self.error("waiting", error))?;
+            self.pending = false;
+        }
+        Ok(())
+    }
+
+    /// Fills the buffers with NaN.
+    pub fn poison(&mut self) -> Result<(), ExecError> {
+        for &(buffer, bytes) in &self.buffers {
+            let nan = f32::NAN.to_le_bytes();
+            let poison: Vec<u8> = nan.iter().copied().cycle().take(bytes).collect();
+            self.backend.write(buffer, &poison).map_err(|e| self.error("poisoning a buffer", e))?;
+        }
+        Ok(())
+    }
+
     pub fn buffer(&self, slot: crate::SlotId) -> BufferId {
         self.buffers[slot.0 as usize].0
     }
 
-    pub fn weight(&self, name: &str, usage: WeightUse) -> Option<WeightHandle> {
+    /// The weight for one use, loaded if it is not yet; `loaded` hears of its bytes.
+    pub fn weight(
+        &mut self,
+        decl: &WeightDecl,
+        usage: WeightUse,
+        source: &Arc<dyn WeightSource>,
+        loaded: &mut dyn FnMut(&str, usize),
+    ) -> Result<WeightHandle, PlanError> {
         // A lookup by borrowed pair needs an owned key with this map; binding is not a hot path.
-        self.weights.get(&(name.to_owned(), usage)).copied()
+        let key = (decl.name.clone(), usage);
+        if let Some((handle, existing)) = self.weights.get(&key) {
+            let show = |d: &WeightDecl| format!("{} {}", d.dtype.name(), d.shape);
+            return if existing == decl {
+                Ok(*handle)
+            } else {
+                let (existing, wanted) = (show(existing), show(decl));
+                Err(PlanError::WeightMismatch { name: decl.name.clone(), existing, wanted })
+            };
+        }
+        let WeightDecl { ref name, dtype, shape } = *decl;
+        let request = WeightRequest { name, dtype, shape, usage, source: Arc::clone(source) };
+        let handle = (self.backend.load_weight(&request))
+            .map_err(|e| self.plan_error(&format!("loading {name}"), e))?;
+        loaded(name, crate::graph::dtype_bytes(dtype, &shape));
+        self.weights.insert(key, (handle, decl.clone()));
+        Ok(handle)
     }
 
-    pub fn add_weight(&mut self, name: &str, usage: WeightUse, handle: WeightHandle) {
-        self.weights.insert((name.to_owned(), usage), handle);
+    /// Whether this device has a KV cache for the layer.
+    pub fn has_state(&self, layer: u32) -> bool {
+        self.states.contains_key(&layer)
     }
 
     /// The layer's cache, made if there is none. One of another size or type is an error, never silently kept or replaced.

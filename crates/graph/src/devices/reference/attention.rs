@@ -40,13 +40,14 @@ pub(super) fn attention(
         for head in 0..heads {
             let (q, kv) = (&batch.q[(t * heads + head) * dim..][..dim], head / group);
             let scores = slots.iter().map(|&slot| {
-                let dot: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * cache.k(slot, kv, d)).sum();
+                let dot: f64 =
+                    q.iter().zip(cache.k(slot, kv)).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
                 let score = dot * f64::from(attention.scale);
                 attention.softcap.map_or(score, |cap| softcap(score, cap))
             });
             let weights = softmax(scores.collect());
             for d in 0..dim {
-                out.push(slots.iter().zip(&weights).map(|(&slot, w)| w * cache.v(slot, kv, d)).sum());
+                out.push(slots.iter().zip(&weights).map(|(&s, w)| w * f64::from(cache.v(s, kv)[d])).sum());
             }
         }
     }

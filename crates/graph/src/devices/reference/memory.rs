@@ -99,78 +99,45 @@ impl Memory {
     }
 }
 
-/// One layer's cache; rows are `[kv_heads][head_dim]`.
+/// One layer's cache; rows are `[kv_heads][head_dim]`. Values are kept in f32, rounded to the cache's type.
 #[derive(Debug)]
 pub(super) struct KvCache {
     pub decl: StateDecl,
-    k: Rows,
-    v: Rows,
-}
-
-/// K or V in the cache's type.
-#[derive(Debug)]
-enum Rows {
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-}
-
-impl Rows {
-    fn len(&self) -> usize {
-        match self {
-            Self::F32(v) => v.len(),
-            Self::F16(v) => v.len(),
-        }
-    }
-
-    fn get(&self, i: usize) -> f64 {
-        match self {
-            Self::F32(v) => v[i].into(),
-            Self::F16(v) => v[i].into(),
-        }
-    }
-
-    fn put(&mut self, at: usize, values: &[f32]) {
-        match self {
-            Self::F32(v) => v[at..at + values.len()].copy_from_slice(values),
-            Self::F16(v) => {
-                for (slot, &x) in v[at..].iter_mut().zip(values) {
-                    *slot = f16::from_f32(x);
-                }
-            }
-        }
-    }
+    k: Vec<f32>,
+    v: Vec<f32>,
 }
 
 impl KvCache {
     pub fn new(decl: StateDecl) -> Result<Self, DeviceError> {
-        let len = decl.slots * decl.kv_heads * decl.head_dim;
-        let rows = || match decl.dtype {
-            DType::F32 => Ok(Rows::F32(vec![f32::NAN; len])),
-            DType::F16 => Ok(Rows::F16(vec![f16::NAN; len])),
-            other => Err(DeviceError::Unsupported(format!("a KV cache of {other}"))),
-        };
-        Ok(Self { decl, k: rows()?, v: rows()? })
+        if !matches!(decl.dtype, DType::F32 | DType::F16) {
+            return Err(DeviceError::Unsupported(format!("a KV cache of {}", decl.dtype)));
+        }
+        let rows = || vec![f32::NAN; decl.slots * decl.kv_heads * decl.head_dim];
+        Ok(Self { decl, k: rows(), v: rows() })
     }
 
     /// Writes row `t` of `k` and `v` to slot `slots[t]`.
     pub fn store(&mut self, k: &[f32], v: &[f32], slots: &[i32]) -> Result<(), String> {
         bounds::slots(slots, &self.decl)?;
         let width = self.decl.kv_heads * self.decl.head_dim;
+        let half = self.decl.dtype == DType::F16;
+        let round = |x: f32| if half { f16::from_f32(x).to_f32() } else { x };
         for (t, &slot) in slots.iter().enumerate() {
-            let (row, at) = (t * width..(t + 1) * width, slot as usize * width);
-            self.k.put(at, &k[row.clone()]);
-            self.v.put(at, &v[row]);
+            for (rows, new) in [(&mut self.k, k), (&mut self.v, v)] {
+                let row = &mut rows[slot as usize * width..][..width];
+                row.iter_mut().zip(&new[t * width..]).for_each(|(old, &new)| *old = round(new));
+            }
         }
         Ok(())
     }
 
-    /// Element `d` of head `head` of the key in `slot`.
-    pub fn k(&self, slot: usize, head: usize, d: usize) -> f64 {
-        self.k.get((slot * self.decl.kv_heads + head) * self.decl.head_dim + d)
+    /// One head of the key in a slot.
+    pub fn k(&self, slot: usize, head: usize) -> &[f32] {
+        &self.k[(slot * self.decl.kv_heads + head) * self.decl.head_dim..][..self.decl.head_dim]
     }
 
-    /// Element `d` of head `head` of the value in `slot`.
-    pub fn v(&self, slot: usize, head: usize, d: usize) -> f64 {
-        self.v.get((slot * self.decl.kv_heads + head) * self.decl.head_dim + d)
+    /// One head of the value in a slot.
+    pub fn v(&self, slot: usize, head: usize) -> &[f32] {
+        &self.v[(slot * self.decl.kv_heads + head) * self.decl.head_dim..][..self.decl.head_dim]
     }
 }
