@@ -328,8 +328,8 @@ fn impossible_batches_are_refused() {
         (batch, KvConfig { slots: 0, ..kv }, "slots is 0"),
         (batch, KvConfig { page: 0, ..kv }, "page is 0"),
         (batch, KvConfig { blocks: 0, ..kv }, "blocks is 0"),
-        (batch, KvConfig { slots: 33, ..kv }, "33 slots are not a number of pages of 16"),
-        (batch, KvConfig { dtype: TensorType::Q8_0, ..kv }, "a KV cache is f16 or f32, not Q8_0"),
+        (batch, KvConfig { slots: 33, ..kv }, "blk.0.kv (state): 33 "),
+        (batch, KvConfig { dtype: TensorType::Q8_0, ..kv }, "not Q8_0"),
     ] {
         let error = model.graph(&batch, &kv).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
