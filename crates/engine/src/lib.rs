@@ -1,1 +1,40 @@
 //! The inference engine: sequences, paged KV, sampling, chat templates.
+//!
+//! ```no_run
+//! use minfer_engine::{Engine, EngineOptions, Request, sampling::SamplingParams};
+//! use minfer_tokenizer::Special;
+//!
+//! let mut engine = Engine::load("model.gguf", &EngineOptions::default(), &mut |_| {})?;
+//! let prompt = engine.tokenize_prompt("The capital of France is", Special::AsText);
+//! let mut sequence = engine.new_sequence();
+//! let request = Request {
+//!     prompt: &prompt,
+//!     sampling: SamplingParams::greedy(),
+//!     max_tokens: Some(24),
+//!     stop: &[],
+//!     ignore_eos: false,
+//! };
+//! let done = engine.generate(&mut sequence, &request, &mut |_| std::ops::ControlFlow::Continue(()))?;
+//! println!("{}", done.text);
+//! # Ok::<(), minfer_engine::EngineError>(())
+//! ```
+
+pub mod chat;
+pub mod devices;
+mod engine;
+mod error;
+mod generate;
+mod options;
+mod pages;
+mod runner;
+pub mod sampling;
+mod sequence;
+pub mod text;
+mod weights;
+
+pub use engine::{Engine, LoadProgress};
+pub use error::{EngineError, ErrorKind};
+pub use generate::{Completion, Event, FinishReason, Request, Timings};
+pub use options::EngineOptions;
+pub use runner::{Feed, Flow, Outputs, Step};
+pub use sequence::Sequence;

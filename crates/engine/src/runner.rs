@@ -1,0 +1,316 @@
+//! Runs batches of tokens through the model's graph: plans by shape, the inputs of a step, and its logits.
+
+use std::sync::Arc;
+
+use minfer_graph::{Backend, Fusion, PlanCache, PlanOptions, Scheduler, WeightSource};
+use minfer_models::{BatchShape, KvConfig, Model, Ports};
+use minfer_tokenizer::TokenId;
+
+use crate::EngineError;
+use crate::sequence::Sequence;
+
+/// Plans kept at once: one for each recent batch shape.
+const PLANS: usize = 8;
+
+/// Logit rows of one step at most: it bounds the memory that they take.
+const MAX_OUTPUTS: usize = 64;
+
+/// Which tokens' logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// The last token's.
+    Last,
+    /// Those of the tokens from this index of the fed tokens on.
+    From(usize),
+}
+
+/// Tokens to evaluate after those that a sequence has.
+#[derive(Debug)]
+pub struct Feed<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// Its next tokens; at least one.
+    pub tokens: &'a [TokenId],
+    /// Which of them logits are wanted for.
+    pub outputs: Outputs,
+}
+
+/// What a forward pass tells its caller.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// The logits of token `index` of feed `feed`.
+    Logits {
+        /// Index of the feed.
+        feed: usize,
+        /// Index of the token in the feed.
+        index: usize,
+        /// One value per vocabulary entry.
+        logits: &'a [f32],
+    },
+    /// So many of the tokens have been evaluated.
+    Done {
+        /// Tokens evaluated.
+        tokens: usize,
+        /// Tokens in all.
+        total: usize,
+    },
+}
+
+/// Whether to carry on after a step.
+pub type Flow = std::ops::ControlFlow<()>;
+
+/// All that changes the topology of a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PlanKey {
+    batch: BatchShape,
+    kv: KvConfig,
+    fusion: Fusion,
+}
+
+pub(crate) struct Runner {
+    model: Model,
+    scheduler: Scheduler,
+    source: Arc<dyn WeightSource>,
+    plans: PlanCache<PlanKey, Ports>,
+    kv: KvConfig,
+    fusion: Fusion,
+    n_batch: usize,
+    step: StepInputs,
+    logits: Vec<f32>,
+}
+
+/// One step's inputs, kept between steps so that a decode step allocates nothing.
+#[derive(Default)]
+struct StepInputs {
+    tokens: Vec<i32>,
+    positions: Vec<i32>,
+    sequences: Vec<i32>,
+    slots: Vec<i32>,
+    block_table: Vec<i32>,
+    output_rows: Vec<i32>,
+    /// Feed and token index of each output row.
+    wanted: Vec<(usize, usize)>,
+    /// What the step takes of each feed; one row of the block table each.
+    spans: Vec<Span>,
+}
+
+/// Tokens `start..start + len` of a feed.
+struct Span {
+    feed: usize,
+    start: usize,
+    len: usize,
+}
+
+impl StepInputs {
+    fn clear(&mut self) {
+        let Self { tokens, positions, sequences, slots, block_table, output_rows, wanted, spans } = self;
+        for v in [tokens, positions, sequences, slots, block_table, output_rows] {
+            v.clear();
+        }
+        wanted.clear();
+        spans.clear();
+    }
+}
+
+impl Runner {
+    pub fn new(
+        model: Model,
+        devices: Vec<Box<dyn Backend>>,
+        source: Arc<dyn WeightSource>,
+        kv: KvConfig,
+        fusion: Fusion,
+        n_batch: usize,
+    ) -> Self {
+        Self {
+            model,
+            scheduler: Scheduler::new(devices),
+            source,
+            plans: PlanCache::new(PLANS),
+            kv,
+            fusion,
+            n_batch,
+            step: StepInputs::default(),
+            logits: Vec::new(),
+        }
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    pub fn kv(&self) -> &KvConfig {
+        &self.kv
+    }
+
+    pub fn fusion(&self) -> Fusion {
+        self.fusion
+    }
+
+    /// How many plans have been made.
+    pub fn plans_made(&self) -> u64 {
+        self.plans.builds()
+    }
+
+    /// Loads all weights and reserves the memory of the largest step. `progress` hears of each tensor's bytes.
+    pub fn load(&mut self, progress: &mut dyn FnMut(&str, usize)) -> Result<(), EngineError> {
+        let outputs = MAX_OUTPUTS.min(self.n_batch);
+        for batch in [
+            BatchShape { tokens: self.n_batch, outputs, sequences: 1 },
+            BatchShape { tokens: 1, outputs: 1, sequences: 1 },
+        ] {
+            let (graph, _) = self.graph(&batch)?;
+            let plan = self.scheduler.plan(graph, &PlanOptions { fusion: self.fusion, ..PlanOptions::default() })?;
+            let bound = self.scheduler.bind(plan, &self.source, progress)?;
+            self.scheduler.unbind(bound);
+        }
+        Ok(())
+    }
+
+    pub fn graph(&self, batch: &BatchShape) -> Result<(minfer_graph::Graph, Ports), EngineError> {
+        Ok(self.model.graph(batch, &self.kv)?)
+    }
+
+    /// Evaluates all feeds, in steps of at most the batch size. On an error, and when `on_step` breaks off, the sequences hold
+    /// the tokens of the steps that were completed.
+    pub fn forward(
+        &mut self,
+        feeds: &mut [Feed<'_>],
+        on_step: &mut dyn FnMut(Step<'_>) -> Flow,
+    ) -> Result<(), EngineError> {
+        self.check(feeds)?;
+        let total = feeds.iter().map(|f| f.tokens.len()).sum();
+        let mut done = 0;
+        let (mut feed, mut index) = (0, 0);
+        while feed < feeds.len() {
+            (feed, index) = self.fill(feeds, feed, index)?;
+            self.run()?;
+            let mut flow = Flow::Continue(());
+            let vocab = self.model.info().vocab_size;
+            // Rows are evaluated even if nobody asked for one; then `wanted` is empty.
+            for (row, &(feed, index)) in self.step.wanted.iter().enumerate() {
+                let logits = &self.logits[row * vocab..][..vocab];
+                flow = on_step(Step::Logits { feed, index, logits });
+                if flow.is_break() {
+                    break;
+                }
+            }
+            done += self.step.tokens.len();
+            self.commit(feeds);
+            if flow.is_break() || on_step(Step::Done { tokens: done, total }).is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, feeds: &[Feed<'_>]) -> Result<(), EngineError> {
+        let vocab_size = self.model.info().vocab_size;
+        let n_ctx = self.kv.blocks * self.kv.page;
+        for feed in feeds {
+            if feed.tokens.is_empty() {
+                return Err(EngineError::EmptyPrompt);
+            }
+            if let Some(&id) = feed.tokens.iter().find(|&&id| id as usize >= vocab_size) {
+                return Err(EngineError::TokenId { id, vocab_size });
+            }
+            let n_prompt = feed.sequence.len() + feed.tokens.len();
+            if n_prompt > n_ctx {
+                return Err(EngineError::PromptTooLong { n_prompt, n_ctx });
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the inputs of the next step, from token `index` of feed `feed` on; returns where the step after it starts.
+    fn fill(&mut self, feeds: &mut [Feed<'_>], mut feed: usize, mut index: usize) -> Result<(usize, usize), EngineError> {
+        let step = &mut self.step;
+        step.clear();
+        while feed < feeds.len() && step.tokens.len() < self.n_batch {
+            let Feed { sequence, tokens, outputs } = &mut feeds[feed];
+            let first_output = match outputs {
+                Outputs::Last => tokens.len() - 1,
+                Outputs::From(i) => *i,
+            };
+            // Tokens of this feed in earlier steps are part of the sequence by now.
+            let start = sequence.len();
+            let mut n = (tokens.len() - index).min(self.n_batch - step.tokens.len());
+            let room = MAX_OUTPUTS - step.wanted.len();
+            let outputs_in = |n: usize| (index + n).saturating_sub(first_output.max(index));
+            if outputs_in(n) > room {
+                n = first_output.max(index) - index + room;
+            }
+            if n == 0 {
+                break;
+            }
+            sequence.pages.grow_to(start + n)?;
+            let row = step.spans.len() as i32;
+            for i in 0..n {
+                if index + i >= first_output {
+                    step.output_rows.push(step.tokens.len() as i32);
+                    step.wanted.push((feed, index + i));
+                }
+                step.tokens.push(tokens[index + i] as i32);
+                step.positions.push((start + i) as i32);
+                step.sequences.push(row);
+                step.slots.push(sequence.pages.slot(start + i));
+            }
+            let table = sequence.pages.table();
+            step.block_table.extend(table.iter().map(|&p| p as i32));
+            step.spans.push(Span { feed, start: index, len: n });
+            step.block_table.resize(step.spans.len() * self.kv.blocks, 0);
+            index += n;
+            if index == tokens.len() {
+                (feed, index) = (feed + 1, 0);
+            } else {
+                break;
+            }
+        }
+        if step.output_rows.is_empty() {
+            step.output_rows.push(step.tokens.len() as i32 - 1);
+        }
+        Ok((feed, index))
+    }
+
+    fn run(&mut self) -> Result<(), EngineError> {
+        let step = &self.step;
+        let batch = BatchShape {
+            tokens: step.tokens.len(),
+            outputs: step.output_rows.len(),
+            sequences: step.spans.len(),
+        };
+        let key = PlanKey { batch, kv: self.kv, fusion: self.fusion };
+        let (model, kv, fusion) = (&self.model, &self.kv, self.fusion);
+        let entry = self.plans.get(&mut self.scheduler, &self.source, key, |scheduler| {
+            let (graph, ports) = model.graph(&batch, kv)?;
+            let plan = scheduler.plan(graph, &PlanOptions { fusion, ..PlanOptions::default() })?;
+            Ok::<_, EngineError>((plan, ports))
+        })?;
+        let (plan, ports) = (&mut entry.plan, &entry.data);
+        for (input, data) in [
+            (ports.tokens, &step.tokens),
+            (ports.positions, &step.positions),
+            (ports.sequences, &step.sequences),
+            (ports.slots, &step.slots),
+            (ports.block_table, &step.block_table),
+            (ports.output_rows, &step.output_rows),
+        ] {
+            self.scheduler.write_i32(plan, input, data)?;
+        }
+        self.scheduler.execute(plan)?;
+        self.logits.resize(batch.outputs * self.model.info().vocab_size, 0.0);
+        self.scheduler.read_f32(plan, ports.logits, &mut self.logits)?;
+        Ok(())
+    }
+
+    /// The step has succeeded: its tokens now belong to their sequences.
+    fn commit(&self, feeds: &mut [Feed<'_>]) {
+        for &Span { feed, start, len } in &self.step.spans {
+            let Feed { sequence, tokens, .. } = &mut feeds[feed];
+            sequence.tokens.extend_from_slice(&tokens[start..start + len]);
+        }
+    }
+}
