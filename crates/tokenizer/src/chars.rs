@@ -57,7 +57,7 @@ impl Char {
 /// Reads the character that starts at `pos`.
 pub(crate) fn char_at(text: &[u8], pos: usize) -> Char {
     #[cfg(test)]
-    work::count();
+    crate::work::count();
     let Some(&first) = text.get(pos) else { return Char::END };
     if first < 0x80 {
         return Char { class: ASCII[first as usize], len: 1, code: u32::from(first) };
@@ -116,25 +116,6 @@ fn class_of(c: char) -> Class {
         Gc::MathSymbol | Gc::CurrencySymbol | Gc::ModifierSymbol | Gc::OtherSymbol => SYMBOL,
         _ if c.is_whitespace() => SPACE,
         _ => 0,
-    }
-}
-
-/// Counts the characters that a test makes the code look at.
-#[cfg(test)]
-pub(crate) mod work {
-    use std::cell::Cell;
-
-    thread_local!(static LOOKS: Cell<u64> = const { Cell::new(0) });
-
-    pub(crate) fn count() {
-        LOOKS.set(LOOKS.get() + 1);
-    }
-
-    /// How many characters `f` looks at.
-    pub(crate) fn of(f: impl FnOnce()) -> u64 {
-        let before = LOOKS.get();
-        f();
-        LOOKS.get() - before
     }
 }
 

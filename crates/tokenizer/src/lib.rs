@@ -46,6 +46,11 @@ mod strings;
 mod tokenizer;
 mod tokens;
 mod vocab;
+#[cfg(test)]
+mod work;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{Error, Warning};
 pub use strings::Strings;

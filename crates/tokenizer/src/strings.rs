@@ -126,6 +126,8 @@ impl Index {
 
     /// The string of `strings` that equals `key`.
     pub(crate) fn get(&self, key: &[u8], strings: &Strings) -> Option<u32> {
+        #[cfg(test)]
+        crate::work::count();
         self.table.find(self.hash(key), |&id| strings.get(id as usize) == Some(key)).copied()
     }
 }
@@ -162,6 +164,8 @@ impl<V: Copy> PairMap<V> {
     }
 
     pub(crate) fn get(&self, left: u32, right: u32) -> Option<V> {
+        #[cfg(test)]
+        crate::work::count();
         let key = Self::key(left, right);
         self.table.find(Self::hash(&self.state, key), |entry| entry.0 == key).map(|entry| entry.1)
     }

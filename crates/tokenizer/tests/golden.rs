@@ -59,6 +59,28 @@ fn qwen2_5_coder_1_5b() {
     check(MODELS[3]);
 }
 
+/// Written and random texts, encoded by the `tokenizers` package from the same merges, and for gemma3 by merging
+/// the best-scored pair again and again without any data structure.
+#[test]
+fn other_encoders_agree() {
+    #[derive(Deserialize)]
+    struct Vectors {
+        texts: Vec<String>,
+        #[serde(flatten)]
+        ids: std::collections::BTreeMap<String, Vec<Vec<u32>>>,
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/encode.json");
+    let vectors: Vectors = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(vectors.ids.keys().collect::<Vec<_>>(), ["gemma3-270m", "qwen2.5-coder-0.5b", "smollm2-135m"]);
+    for (model, ids) in &vectors.ids {
+        let tokenizer = tokenizer(model);
+        assert_eq!(ids.len(), vectors.texts.len());
+        for (text, ids) in vectors.texts.iter().zip(ids) {
+            assert_eq!(tokenizer.encode(text, Special::AsText), *ids, "{model}: {text:?}");
+        }
+    }
+}
+
 fn eog_texts(tokenizer: &Tokenizer) -> Vec<&str> {
     tokenizer.eog().iter().map(|&id| tokenizer.token_text(id).unwrap()).collect()
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::chars::work;
+use crate::work;
 
 fn words<'t>(pre: &str, text: &'t str) -> Vec<&'t str> {
     let profile = PreProfile::by_name(pre).expect(pre);
