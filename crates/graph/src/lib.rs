@@ -10,6 +10,7 @@ mod builder;
 mod cache;
 pub mod conformance;
 pub mod devices;
+pub mod export;
 mod fuse;
 mod graph;
 mod infer;

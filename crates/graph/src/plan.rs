@@ -114,6 +114,7 @@ pub struct Plan {
     pub(crate) dead: Vec<bool>,
     pub(crate) splits: Vec<Split>,
     pub(crate) memory: MemoryPlan,
+    pub(crate) device_names: Vec<String>,
 }
 
 impl Plan {
@@ -133,7 +134,8 @@ impl Plan {
         let dead = fuse(&mut graph, &placed, devices, options.fusion);
         let splits = split(&graph, &placed, &dead);
         let memory = plan_memory(&graph, &placed, &dead, &splits, devices.len(), options.reuse);
-        Ok(Self { graph, placed, dead, splits, memory })
+        let device_names = devices.iter().map(|d| d.info().name).collect();
+        Ok(Self { graph, placed, dead, splits, memory, device_names })
     }
 
     /// The graph after fusion; node ids are those of the graph it was made from.
@@ -144,6 +146,11 @@ impl Plan {
     /// The device of a node.
     pub fn device(&self, id: NodeId) -> DeviceId {
         self.placed[id.index()]
+    }
+
+    /// The devices' names, in priority order.
+    pub fn device_names(&self) -> &[String] {
+        &self.device_names
     }
 
     /// Whether fusion has absorbed the node.

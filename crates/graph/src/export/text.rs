@@ -1,0 +1,81 @@
+//! The text table.
+
+use std::fmt::Write as _;
+
+use super::{Document, NodeRow, human};
+
+pub(super) fn text(doc: &Document) -> String {
+    let header = ["id", "label", "op", "sources", "type", "shape", "device", "split", "slot", "bytes"];
+    let mut rows: Vec<[String; 10]> = vec![header.map(str::to_owned)];
+    rows.extend(doc.nodes.iter().map(|n| cells(doc, n)));
+    let widths: Vec<usize> =
+        (0..header.len()).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (c, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            // Numbers are right-aligned.
+            let padding = " ".repeat(width - cell.chars().count());
+            let right = matches!(header[c], "id" | "split" | "slot" | "bytes");
+            let (before, after) = if right { (padding, String::new()) } else { (String::new(), padding) };
+            line += &format!("{before}{cell}{after}  ");
+        }
+        out += line.trim_end();
+        out.push('\n');
+    }
+    for (i, split) in doc.splits.iter().enumerate() {
+        let device = &doc.devices[split.device as usize].name;
+        let _ = write!(out, "split {i} on {device}: {} nodes", split.nodes.len());
+        for copy in &split.copies {
+            let (from, label) =
+                (&doc.devices[copy.from as usize].name, &doc.nodes[copy.value as usize].label);
+            let _ = write!(out, "; copies {label} from {from} ({})", human(copy.bytes));
+        }
+        out.push('\n');
+    }
+    for device in &doc.devices {
+        let bytes = human(device.slots.iter().sum());
+        let _ = writeln!(out, "{}: {} slots, {bytes}", device.name, device.slots.len());
+    }
+    let t = &doc.totals;
+    let _ = writeln!(
+        out,
+        "{} nodes: {} run, {} absorbed by fusion; {} splits, {} copies ({})",
+        t.nodes,
+        t.running,
+        t.dead,
+        t.splits,
+        t.copies,
+        human(t.copy_bytes)
+    );
+    let _ = writeln!(
+        out,
+        "weights {}, KV {}, slots {}, live peak {}",
+        human(t.weight_bytes),
+        human(t.state_bytes),
+        human(t.slot_bytes),
+        human(t.live_peak)
+    );
+    out
+}
+
+fn cells(doc: &Document, n: &NodeRow) -> [String; 10] {
+    let number = |v: Option<u32>| v.map_or("-".to_owned(), |v| v.to_string());
+    let device = match n.device {
+        Some(d) => doc.devices[d as usize].name.clone(),
+        None => if n.dead { "(fused)" } else { "-" }.to_owned(),
+    };
+    let join = |items: Vec<String>, by: &str| items.join(by);
+    [
+        n.id.to_string(),
+        format!("{}{}", n.label, if n.output { " *" } else { "" }),
+        n.op.to_owned(),
+        join(n.sources.iter().map(u32::to_string).collect(), ","),
+        n.dtype.to_owned(),
+        join(n.shape.iter().map(usize::to_string).collect(), "×"),
+        device,
+        number(n.split),
+        number(n.slot),
+        n.bytes.to_string(),
+    ]
+}
