@@ -102,6 +102,9 @@ unsafe fn transpose_8x8(r: [__m256; 8]) -> [__m256; 8] {
 impl Simd for Avx2 {
     const ISA: Isa = Isa::Avx2;
     const WIDE_ZERO: i32 = 128;
+    const TILE_ACTS: usize = 4;
+    const TILE_GROUPS: usize = 1;
+    const DIRECT_ROWS: usize = 1;
     type F = F;
     type I = I;
 

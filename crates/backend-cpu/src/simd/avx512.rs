@@ -47,6 +47,9 @@ fn halves(s: Avx512, a: __m512) -> (__m256, __m256) {
 impl Simd for Avx512 {
     const ISA: Isa = Isa::Avx512Vnni;
     const WIDE_ZERO: i32 = 0;
+    const TILE_ACTS: usize = 12;
+    const TILE_GROUPS: usize = 2;
+    const DIRECT_ROWS: usize = 4;
     type F = __m512;
     type I = __m512i;
 

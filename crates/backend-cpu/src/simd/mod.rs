@@ -167,6 +167,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The zero point of the weights of [`Simd::dot4_wide`]: it computes `Σ (w - WIDE_ZERO) · a`.
     const WIDE_ZERO: i32;
 
+    /// Activation rows that a matmul's inner loop keeps in registers.
+    const TILE_ACTS: usize;
+
+    /// Groups of 16 weight rows that a matmul's inner loop keeps in registers: 1 or 2.
+    const TILE_GROUPS: usize;
+
+    /// The most activation rows for which a matmul unpacks weights in registers: 0, 1 or 4.
+    const DIRECT_ROWS: usize;
+
     /// 16 lanes of `f32`.
     type F: Copy;
 

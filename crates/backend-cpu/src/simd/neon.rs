@@ -89,6 +89,9 @@ fn sdot(mut acc: int32x4_t, w: int32x4_t, a: int32x4_t) -> int32x4_t {
 impl Simd for Neon {
     const ISA: Isa = Isa::Neon;
     const WIDE_ZERO: i32 = 128;
+    const TILE_ACTS: usize = 4;
+    const TILE_GROUPS: usize = 1;
+    const DIRECT_ROWS: usize = 1;
     type F = F;
     type I = I;
 

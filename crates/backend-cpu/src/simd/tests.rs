@@ -50,7 +50,8 @@ impl WithSimd for Everything<'_> {
         push_f(s.select_lt(a, b, c, a));
         push_f(s.exp(a));
         push_f(s.swap_adjacent(a));
-        let mut square: [S::F; 16] = std::array::from_fn(|i| s.add(s.splat(i as f32), if i % 3 == 0 { a } else { b }));
+        let mut square: [S::F; 16] =
+            std::array::from_fn(|i| s.add(s.splat(i as f32), if i % 3 == 0 { a } else { b }));
         s.transpose(&mut square);
         square.into_iter().for_each(&mut push_f);
         push_f(s.splat(s.reduce_add(a)));
