@@ -169,7 +169,7 @@ mod tests {
         // A fixed pseudo-random rule over ids, so that ties, chains and dead ends all occur.
         let rule = |l: Symbol, r: Symbol| {
             let x = (l.id.wrapping_mul(31) ^ r.id.wrapping_mul(17)).wrapping_mul(0x9E37_79B9) >> 24;
-            (x % 3 != 0).then_some(Merge { rank: x % 7, id: x })
+            (!x.is_multiple_of(3)).then_some(Merge { rank: x % 7, id: x })
         };
         for n in 2..200u32 {
             let start: Vec<_> = (0..n).map(|i| Symbol { start: i, len: 1, id: (i * i + n) % 11 }).collect();

@@ -118,7 +118,7 @@ impl Spm {
                 && text[i..].starts_with(SPACE_MARK)
                 && !text[..i].ends_with(SPACE_MARK)
                 && !self.before_space[text[i - 1] as usize];
-            if is_space || i >= max && byte & 0xC0 != 0x80 {
+            if is_space || i >= max && (byte & 0xC0 != 0x80 || i >= max + 4) {
                 return i;
             }
         }
@@ -178,6 +178,25 @@ fn rank(score: f32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn t13_text_too_long_for_32_bit_offsets_is_cut_at_a_character() {
+        const { assert!(MAX_WORD + 4 <= u32::MAX as usize / 2) };
+        let mut spm = Spm {
+            ranks: Vec::new(),
+            bytes: Box::new([NO_TOKEN; 256]),
+            unknown: None,
+            max_len: 0,
+            before_space: Box::new([false; 256]),
+            add_space_prefix: false,
+        };
+        let part = |spm: &Spm, text: &str, max| spm.part_len(text.as_bytes(), max);
+        assert_eq!((part(&spm, "abcdef", 4), part(&spm, "ab", 4), part(&spm, "aaé", 3)), (4, 2, 4));
+        assert_eq!(spm.part_len(&[0x80; 20], 4), 8);
+        assert_eq!((part(&spm, "ab▁▁c▁", 99), part(&spm, "▁▁c▁", 99)), (2, 7));
+        spm.before_space[usize::from(b'b')] = true;
+        assert_eq!(part(&spm, "ab▁▁c▁", 99), 9);
+    }
 
     #[test]
     fn ranks_order_scores_downwards() {

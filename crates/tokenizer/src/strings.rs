@@ -2,7 +2,7 @@
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 /// Many byte strings, back to back in one buffer of at most 4 GiB.
 #[derive(Debug, Clone)]
@@ -144,12 +144,6 @@ impl<V: Copy> PairMap<V> {
         Self { table: HashTable::with_capacity(count), state: RandomState::default() }
     }
 
-    fn hash(state: &RandomState, key: u64) -> u64 {
-        let mut hasher = state.build_hasher();
-        key.hash(&mut hasher);
-        hasher.finish()
-    }
-
     fn key(left: u32, right: u32) -> u64 {
         (u64::from(left) << 32) | u64::from(right)
     }
@@ -159,7 +153,7 @@ impl<V: Copy> PairMap<V> {
         let key = Self::key(left, right);
         let state = &self.state;
         self.table
-            .entry(Self::hash(state, key), |entry| entry.0 == key, |entry| Self::hash(state, entry.0))
+            .entry(state.hash_one(key), |entry| entry.0 == key, |entry| state.hash_one(entry.0))
             .or_insert((key, value));
     }
 
@@ -167,6 +161,6 @@ impl<V: Copy> PairMap<V> {
         #[cfg(test)]
         crate::work::count();
         let key = Self::key(left, right);
-        self.table.find(Self::hash(&self.state, key), |entry| entry.0 == key).map(|entry| entry.1)
+        self.table.find(self.state.hash_one(key), |entry| entry.0 == key).map(|entry| entry.1)
     }
 }

@@ -92,18 +92,18 @@ fn roles_of_real_vocabularies() {
         (smollm.bos(), smollm.eos(), smollm.add_bos(), smollm.add_eos()),
         (Some(1), Some(2), false, false)
     );
-    assert_eq!(eog_texts(&smollm), ["<|endoftext|>", "<|im_end|>", "<reponame>"]);
+    assert_eq!(eog_texts(smollm), ["<|endoftext|>", "<|im_end|>", "<reponame>"]);
     assert_eq!((smollm.vocab_size(), smollm.kind()), (49152, Kind::ByteLevelBpe));
 
     let gemma = tokenizer("gemma3-270m");
     assert_eq!((gemma.bos(), gemma.eos(), gemma.add_bos(), gemma.add_eos()), (Some(2), Some(1), true, false));
-    assert_eq!(eog_texts(&gemma), ["<eos>", "<end_of_turn>", "</s>"]);
+    assert_eq!(eog_texts(gemma), ["<eos>", "<end_of_turn>", "</s>"]);
     assert_eq!((gemma.vocab_size(), gemma.kind()), (262_144, Kind::SentencePiece));
 
     let qwen = tokenizer("qwen2.5-coder-0.5b");
     assert_eq!((qwen.bos(), qwen.eos(), qwen.add_bos()), (Some(151_643), Some(151_645), false));
     let ends = ["</s>", "<|endoftext|>", "<|im_end|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
-    assert_eq!(eog_texts(&qwen), ends);
+    assert_eq!(eog_texts(qwen), ends);
     assert!(qwen.is_control(151_644) && !qwen.is_eog(151_644) && !qwen.is_control(0));
     assert_eq!((qwen.token_bytes(151_645), qwen.token_bytes(220)), (Some(&b""[..]), Some(&b" "[..])));
     assert_eq!(qwen.token_bytes_with_special(151_645), Some(&b"<|im_end|>"[..]));

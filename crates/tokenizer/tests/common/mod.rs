@@ -1,6 +1,7 @@
 //! The models whose vocabularies the tests use.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use minfer_gguf::Gguf;
 use minfer_tokenizer::Tokenizer;
@@ -14,12 +15,21 @@ fn model_dir() -> PathBuf {
     }
 }
 
-pub fn open(model: &str) -> Gguf {
+fn load(model: &str) -> Tokenizer {
     let path = model_dir().join(format!("{model}.gguf"));
     assert!(path.exists(), "{} is missing: run cargo xtask test, which fetches the models", path.display());
-    Gguf::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let file = Gguf::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Tokenizer::from_metadata(file.metadata()).unwrap_or_else(|error| panic!("{model}: {error}"))
 }
 
-pub fn tokenizer(model: &str) -> Tokenizer {
-    Tokenizer::from_metadata(open(model).metadata()).unwrap_or_else(|error| panic!("{model}: {error}"))
+/// The tokenizer of one of [`MODELS`]; loaded once for all tests of a program.
+pub fn tokenizer(model: &str) -> &'static Tokenizer {
+    static TOKENIZERS: [LazyLock<Tokenizer>; 4] = [
+        LazyLock::new(|| load(MODELS[0])),
+        LazyLock::new(|| load(MODELS[1])),
+        LazyLock::new(|| load(MODELS[2])),
+        LazyLock::new(|| load(MODELS[3])),
+    ];
+    let index = MODELS.iter().position(|&name| name == model).expect("one of the models");
+    &TOKENIZERS[index]
 }
