@@ -18,7 +18,7 @@ use super::gemm::{Gemm, tile_rows};
 use super::kv::KvType;
 use super::panel::{PANEL, load_rows, load_transposed};
 use super::{AttentionStep, Sizes};
-use crate::ops::softcap;
+use crate::ops::Softcap;
 use crate::simd::{LANES, Simd, WithSimd};
 
 /// Positions in a chunk. Part of the definition of the result: changing it changes roundings.
@@ -261,29 +261,30 @@ impl TileRun<'_> {
         if visible.is_empty() {
             return;
         }
-        let mask = |at: usize, v: S::F, outside: f32| mask(s, &visible, at, v, s.splat(outside));
-        let blocks = || (visible.start / LANES * LANES..visible.end).step_by(LANES);
+        let first = visible.start / LANES * LANES;
         // SAFETY: the row's 256 scores, its two stats, and its row of `acc`.
         unsafe {
             let scores = scratch.scores.add(row * CHUNK);
             let mut max = s.splat(f32::NEG_INFINITY);
+            let lowest = max;
             if let Some(cap) = self.step.plan.params.softcap {
-                let softcap = softcap(s, cap);
-                for at in blocks() {
-                    let v = softcap(s.load(scores.add(at)));
+                let softcap = Softcap::new(s, cap);
+                for at in (first..visible.end).step_by(LANES) {
+                    let v = softcap.apply(s, s.load(scores.add(at)));
                     s.store(scores.add(at), v);
-                    max = s.max(mask(at, v, f32::NEG_INFINITY), max);
+                    max = s.max(mask(s, &visible, at, v, lowest), max);
                 }
             } else {
-                for at in blocks() {
-                    max = s.max(mask(at, s.load(scores.add(at)), f32::NEG_INFINITY), max);
+                for at in (first..visible.end).step_by(LANES) {
+                    max = s.max(mask(s, &visible, at, s.load(scores.add(at)), lowest), max);
                 }
             }
             let max = s.reduce_max(max);
             let shift = s.splat(max);
             let mut sum = s.splat(0.0);
-            for at in blocks() {
-                let weight = mask(at, s.exp(s.sub(s.load(scores.add(at)), shift)), 0.0);
+            for at in (first..visible.end).step_by(LANES) {
+                let weight = s.exp(s.sub(s.load(scores.add(at)), shift));
+                let weight = mask(s, &visible, at, weight, s.splat(0.0));
                 s.store(scores.add(at), weight);
                 sum = s.add(sum, weight);
             }
@@ -317,27 +318,6 @@ impl TileRun<'_> {
                 KvType::F32 => load_rows::<S, f32>(s, used, head_dim, stride, scratch.panel),
             }
         }
-        // Adds the positions `from..to` of the chunk, cut to the panel, for some rows that all see them.
-        let add = |tile: Range<usize>, from: usize, to: usize| {
-            let (from, to) = (from.max(panel), to.min(panel + PANEL));
-            if from >= to {
-                return;
-            }
-            let gemm = Gemm {
-                rows: tile.len(),
-                k: to - from,
-                columns: stride,
-                a: scratch.scores.wrapping_add(tile.start * CHUNK + from),
-                a_stride: CHUNK,
-                b: scratch.panel.wrapping_add((from - panel) * stride),
-                b_stride: stride,
-                c: scratch.acc.wrapping_add(tile.start * stride),
-                c_stride: stride,
-                accumulate: true,
-            };
-            // SAFETY: weights, panel and sums are different parts of the scratch, large enough for these sizes.
-            unsafe { gemm.run(s) }
-        };
         // SAFETY: the rows of the tile.
         let visible = |row: usize| unsafe { scratch.visible(row) };
         for tile in register_tiles::<S>(self.rows()) {
@@ -345,18 +325,55 @@ impl TileRun<'_> {
                 tile.clone().map(visible).fold(0..CHUNK, |a, b| a.start.max(b.start)..a.end.min(b.end));
             if common.is_empty() {
                 for row in tile {
-                    add(row..row + 1, visible(row).start, visible(row).end);
+                    // SAFETY: one row of the tile, within what it sees.
+                    unsafe { self.sum_rows(s, scratch, row..row + 1, panel, visible(row)) };
                 }
                 continue;
             }
             // In ascending order for each row: what only some rows see, what all see, what only some see.
-            for row in tile.clone() {
-                add(row..row + 1, visible(row).start, common.start);
+            // SAFETY: rows of the tile, within what each of them sees.
+            unsafe {
+                for row in tile.clone() {
+                    self.sum_rows(s, scratch, row..row + 1, panel, visible(row).start..common.start);
+                }
+                self.sum_rows(s, scratch, tile.clone(), panel, common.clone());
+                for row in tile {
+                    self.sum_rows(s, scratch, row..row + 1, panel, common.end..visible(row).end);
+                }
             }
-            add(tile.clone(), common.start, common.end);
-            for row in tile {
-                add(row..row + 1, common.end, visible(row).end);
+        }
+    }
+
+    /// Adds the weighted V rows of the chunk's positions `seen`, cut to the panel, for rows that all see them.
+    #[inline(always)]
+    unsafe fn sum_rows<S: Simd>(
+        &self,
+        s: S,
+        scratch: &Scratch,
+        rows: Range<usize>,
+        panel: usize,
+        seen: Range<usize>,
+    ) {
+        let stride = self.sizes().stride;
+        let (from, to) = (seen.start.max(panel), seen.end.min(panel + PANEL));
+        if from >= to {
+            return;
+        }
+        // SAFETY: weights, panel and sums are different parts of the scratch, large enough for these sizes.
+        unsafe {
+            Gemm {
+                rows: rows.len(),
+                k: to - from,
+                columns: stride,
+                a: scratch.scores.add(rows.start * CHUNK + from),
+                a_stride: CHUNK,
+                b: scratch.panel.add((from - panel) * stride),
+                b_stride: stride,
+                c: scratch.acc.add(rows.start * stride),
+                c_stride: stride,
+                accumulate: true,
             }
+            .run(s);
         }
     }
 

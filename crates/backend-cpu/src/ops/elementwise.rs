@@ -77,13 +77,10 @@ impl WithSimd for UnaryRun {
         // SAFETY: the pointers are those of `unary`.
         unsafe {
             match op {
-                Unary::Scale(factor) => {
-                    let factor = s.splat(factor);
-                    map(s, out, x, len, |v| s.mul(v, factor));
-                }
-                Unary::Softcap(cap) => map(s, out, x, len, softcap(s, cap)),
-                Unary::Silu => map(s, out, x, len, |v| silu(s, v)),
-                Unary::Gelu => map(s, out, x, len, |v| gelu(s, v)),
+                Unary::Scale(factor) => map(s, out, x, len, ScaleBy(s.splat(factor))),
+                Unary::Softcap(cap) => map(s, out, x, len, Softcap::new(s, cap)),
+                Unary::Silu => map(s, out, x, len, Silu),
+                Unary::Gelu => map(s, out, x, len, Gelu),
             }
         }
     }
@@ -109,28 +106,42 @@ impl WithSimd for BinaryRun {
             unsafe {
                 let (out, a) = (self.out.add(at), self.a.add(at));
                 match self.op {
-                    Binary::Add => zip(s, out, a, self.b, self.width, |a, b| s.add(a, b)),
-                    Binary::Mul => zip(s, out, a, self.b, self.width, |a, b| s.mul(a, b)),
-                    Binary::SiluMul => zip(s, out, a, self.b, self.width, |a, b| s.mul(silu(s, a), b)),
-                    Binary::GeluMul => zip(s, out, a, self.b, self.width, |a, b| s.mul(gelu(s, a), b)),
+                    Binary::Add => zip(s, out, a, self.b, self.width, Add),
+                    Binary::Mul => zip(s, out, a, self.b, self.width, Mul),
+                    Binary::SiluMul => zip(s, out, a, self.b, self.width, Gated(Silu)),
+                    Binary::GeluMul => zip(s, out, a, self.b, self.width, Gated(Gelu)),
                 }
             }
         }
     }
 }
 
+// Functions of vectors are types, not closures: a closure cannot be marked `#[inline(always)]`, and one that is not
+// inlined is compiled without the vector instructions.
+
+/// A function of one vector.
+trait Map<S: Simd> {
+    fn of(&self, s: S, x: S::F) -> S::F;
+}
+
+/// A function of two vectors.
+trait Zip<S: Simd> {
+    fn of(&self, s: S, a: S::F, b: S::F) -> S::F;
+}
+
 /// # Safety
 /// As [`unary`].
 #[inline(always)]
-unsafe fn map<S: Simd>(s: S, out: *mut f32, x: *const f32, len: usize, f: impl Fn(S::F) -> S::F) {
+unsafe fn map<S: Simd>(s: S, out: *mut f32, x: *const f32, len: usize, f: impl Map<S>) {
     let whole = len - len % LANES;
     // SAFETY: all accesses are below `len`; each vector is read before it is written.
     unsafe {
         for i in (0..whole).step_by(LANES) {
-            s.store(out.add(i), f(s.load(x.add(i))));
+            s.store(out.add(i), f.of(s, s.load(x.add(i))));
         }
         if whole < len {
-            s.store_part(out.add(whole), f(s.load_part(x.add(whole), len - whole)), len - whole);
+            let part = len - whole;
+            s.store_part(out.add(whole), f.of(s, s.load_part(x.add(whole), part)), part);
         }
     }
 }
@@ -138,49 +149,106 @@ unsafe fn map<S: Simd>(s: S, out: *mut f32, x: *const f32, len: usize, f: impl F
 /// # Safety
 /// As [`binary`].
 #[inline(always)]
-unsafe fn zip<S: Simd>(
-    s: S,
-    out: *mut f32,
-    a: *const f32,
-    b: *const f32,
-    len: usize,
-    f: impl Fn(S::F, S::F) -> S::F,
-) {
+unsafe fn zip<S: Simd>(s: S, out: *mut f32, a: *const f32, b: *const f32, len: usize, f: impl Zip<S>) {
     let whole = len - len % LANES;
     // SAFETY: all accesses are below `len`; each vector is read before it is written.
     unsafe {
         for i in (0..whole).step_by(LANES) {
-            s.store(out.add(i), f(s.load(a.add(i)), s.load(b.add(i))));
+            s.store(out.add(i), f.of(s, s.load(a.add(i)), s.load(b.add(i))));
         }
         if whole < len {
             let part = len - whole;
-            let v = f(s.load_part(a.add(whole), part), s.load_part(b.add(whole), part));
+            let v = f.of(s, s.load_part(a.add(whole), part), s.load_part(b.add(whole), part));
             s.store_part(out.add(whole), v, part);
         }
     }
 }
 
+struct Add;
+
+impl<S: Simd> Zip<S> for Add {
+    #[inline(always)]
+    fn of(&self, s: S, a: S::F, b: S::F) -> S::F {
+        s.add(a, b)
+    }
+}
+
+struct Mul;
+
+impl<S: Simd> Zip<S> for Mul {
+    #[inline(always)]
+    fn of(&self, s: S, a: S::F, b: S::F) -> S::F {
+        s.mul(a, b)
+    }
+}
+
+/// The function of `a`, times `b`.
+struct Gated<M>(M);
+
+impl<S: Simd, M: Map<S>> Zip<S> for Gated<M> {
+    #[inline(always)]
+    fn of(&self, s: S, a: S::F, b: S::F) -> S::F {
+        s.mul(self.0.of(s, a), b)
+    }
+}
+
+struct ScaleBy<F>(F);
+
+impl<S: Simd> Map<S> for ScaleBy<S::F> {
+    #[inline(always)]
+    fn of(&self, s: S, x: S::F) -> S::F {
+        s.mul(x, self.0)
+    }
+}
+
 /// `x · sigmoid(x)`. An infinite exponential gives the right limit, 0.
-#[inline(always)]
-fn silu<S: Simd>(s: S, x: S::F) -> S::F {
-    s.div(x, s.add(s.splat(1.0), s.exp(s.neg(x))))
+struct Silu;
+
+impl<S: Simd> Map<S> for Silu {
+    #[inline(always)]
+    fn of(&self, s: S, x: S::F) -> S::F {
+        s.div(x, s.add(s.splat(1.0), s.exp(s.neg(x))))
+    }
 }
 
 /// Since `(1 + tanh u)/2 = sigmoid(2u)`, GELU is `x · sigmoid(2u)`, which loses nothing where `tanh u` is near −1.
-#[inline(always)]
-fn gelu<S: Simd>(s: S, x: S::F) -> S::F {
-    // 2·√(2/π), and the same times 0.044715.
-    const LINEAR: f32 = 1.595_769_1;
-    const CUBIC: f32 = 0.071_354_814;
-    let twice_u = s.mul(x, s.fma(s.mul(x, x), s.splat(CUBIC), s.splat(LINEAR)));
-    s.div(x, s.add(s.splat(1.0), s.exp(s.neg(twice_u))))
+struct Gelu;
+
+impl<S: Simd> Map<S> for Gelu {
+    #[inline(always)]
+    fn of(&self, s: S, x: S::F) -> S::F {
+        // 2·√(2/π), and the same times 0.044715.
+        const LINEAR: f32 = 1.595_769_1;
+        const CUBIC: f32 = 0.071_354_814;
+        let twice_u = s.mul(x, s.fma(s.mul(x, x), s.splat(CUBIC), s.splat(LINEAR)));
+        s.div(x, s.add(s.splat(1.0), s.exp(s.neg(twice_u))))
+    }
 }
 
 /// `x ↦ cap · tanh(x / cap)`.
-#[inline(always)]
-pub(crate) fn softcap<S: Simd>(s: S, cap: f32) -> impl Fn(S::F) -> S::F {
-    let (cap, inverse) = (s.splat(cap), s.splat(1.0 / cap));
-    move |x| s.mul(cap, tanh(s, s.mul(x, inverse)))
+#[derive(Clone, Copy)]
+pub(crate) struct Softcap<F> {
+    cap: F,
+    inverse: F,
+}
+
+impl<F: Copy> Softcap<F> {
+    #[inline(always)]
+    pub(crate) fn new<S: Simd<F = F>>(s: S, cap: f32) -> Self {
+        Self { cap: s.splat(cap), inverse: s.splat(1.0 / cap) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn apply<S: Simd<F = F>>(&self, s: S, x: F) -> F {
+        s.mul(self.cap, tanh(s, s.mul(x, self.inverse)))
+    }
+}
+
+impl<S: Simd> Map<S> for Softcap<S::F> {
+    #[inline(always)]
+    fn of(&self, s: S, x: S::F) -> S::F {
+        self.apply(s, x)
+    }
 }
 
 /// Hyperbolic tangent, within 3 units in the last place.

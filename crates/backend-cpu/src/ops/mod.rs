@@ -14,4 +14,4 @@ pub use elementwise::{Binary, Unary, binary, binary_broadcast, unary};
 pub use norm::{RmsNorm, add_rms_norm, rms_norm};
 pub use rope::{Rope, RopeError, rope};
 
-pub(crate) use elementwise::softcap;
+pub(crate) use elementwise::Softcap;

@@ -71,20 +71,8 @@ impl WithSimd for NormRun {
     }
 }
 
-/// Calls `f(offset, n)` for each vector of a row: `n` is [`LANES`], but less for the last.
-#[inline(always)]
-fn vectors(width: usize, mut f: impl FnMut(usize, usize)) {
-    let whole = width - width % LANES;
-    for i in (0..whole).step_by(LANES) {
-        f(i, LANES);
-    }
-    if whole < width {
-        f(whole, width - whole);
-    }
-}
-
 /// # Safety
-/// `x` is valid for `n` reads.
+/// `x` is valid for `n ≤ 16` reads.
 #[inline(always)]
 unsafe fn load<S: Simd>(s: S, x: *const f32, n: usize) -> S::F {
     // SAFETY: as the caller vouches.
@@ -92,22 +80,28 @@ unsafe fn load<S: Simd>(s: S, x: *const f32, n: usize) -> S::F {
 }
 
 /// # Safety
-/// `out` is valid for `n` writes.
+/// `out` is valid for `n ≤ 16` writes.
 #[inline(always)]
 unsafe fn store<S: Simd>(s: S, out: *mut f32, v: S::F, n: usize) {
     // SAFETY: as the caller vouches.
     unsafe { if n == LANES { s.store(out, v) } else { s.store_part(out, v, n) } }
 }
 
+/// # Safety
+/// All are valid for `width` elements.
 #[inline(always)]
 unsafe fn add<S: Simd>(s: S, out: *mut f32, a: *const f32, b: *const f32, width: usize) {
-    // SAFETY: each access is within the row.
-    vectors(width, |i, n| unsafe {
-        store(s, out.add(i), s.add(load(s, a.add(i), n), load(s, b.add(i), n)), n);
-    });
+    for i in (0..width).step_by(LANES) {
+        let n = LANES.min(width - i);
+        // SAFETY: each access is within the row.
+        unsafe { store(s, out.add(i), s.add(load(s, a.add(i), n), load(s, b.add(i), n)), n) };
+    }
 }
 
 /// In a fixed order: vector `j` of the row goes to accumulator `j % 4`; then (0 + 1) + (2 + 3); then over the lanes.
+///
+/// # Safety
+/// `x` is valid for `width` reads.
 #[inline(always)]
 unsafe fn sum_of_squares<S: Simd>(s: S, x: *const f32, width: usize) -> f32 {
     let mut acc = [s.splat(0.0); 4];
@@ -120,16 +114,16 @@ unsafe fn sum_of_squares<S: Simd>(s: S, x: *const f32, width: usize) -> f32 {
                 *acc = s.fma(v, v, *acc);
             }
         }
-        let (rest, mut j) = (x.add(quads), 0);
-        vectors(width - quads, |i, n| {
-            let v = load(s, rest.add(i), n);
-            acc[j] = s.fma(v, v, acc[j]);
-            j += 1;
-        });
+        for (acc, i) in acc.iter_mut().zip((quads..width).step_by(LANES)) {
+            let v = load(s, x.add(i), LANES.min(width - i));
+            *acc = s.fma(v, v, *acc);
+        }
     }
     s.reduce_add(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])))
 }
 
+/// # Safety
+/// `x`, `out` and `weight`, if given, are valid for `width` elements.
 #[inline(always)]
 unsafe fn scale<S: Simd>(
     s: S,
@@ -140,15 +134,13 @@ unsafe fn scale<S: Simd>(
     width: usize,
 ) {
     let factor = s.splat(factor);
-    match weight {
+    for i in (0..width).step_by(LANES) {
+        let n = LANES.min(width - i);
         // SAFETY: each access is within the row.
-        Some(w) => vectors(width, |i, n| unsafe {
+        unsafe {
             let v = s.mul(load(s, x.add(i), n), factor);
-            store(s, out.add(i), s.mul(v, load(s, w.add(i), n)), n);
-        }),
-        // SAFETY: each access is within the row.
-        None => vectors(width, |i, n| unsafe {
-            store(s, out.add(i), s.mul(load(s, x.add(i), n), factor), n);
-        }),
+            let v = if let Some(w) = weight { s.mul(v, load(s, w.add(i), n)) } else { v };
+            store(s, out.add(i), v, n);
+        }
     }
 }
