@@ -2,9 +2,6 @@
 
 use memmap2::MmapMut;
 
-/// From this size on, memory asks for huge pages: weights are streamed, and page-table walks would show.
-const HUGE: usize = 2 << 20;
-
 /// Zero bytes straight from the system: page-aligned, and a page costs nothing until it is written.
 #[derive(Debug)]
 pub struct ZeroedBytes {
@@ -20,17 +17,23 @@ pub struct AllocError {
 }
 
 impl ZeroedBytes {
+    /// At least `len` zero bytes that will all be used and read as a stream: asks for huge pages, so that page-table walks do not show.
+    pub fn streamed(len: usize) -> Result<Self, AllocError> {
+        let bytes = Self::new(len)?;
+        #[cfg(target_os = "linux")]
+        {
+            // A hint: a system without huge pages refuses it, which is as good.
+            let _ = bytes.map.advise(memmap2::Advice::HugePage);
+        }
+        Ok(bytes)
+    }
+
     /// At least `len` zero bytes.
     pub fn new(len: usize) -> Result<Self, AllocError> {
         let failed = AllocError { bytes: len };
         // Whole cache lines, so that a kernel may write the last vector in full.
         let padded = len.max(1).checked_next_multiple_of(64).ok_or(failed)?;
         let map = MmapMut::map_anon(padded).map_err(|_| failed)?;
-        #[cfg(target_os = "linux")]
-        if padded >= HUGE {
-            // A hint: a system without huge pages refuses it, which is as good.
-            let _ = map.advise(memmap2::Advice::HugePage);
-        }
         Ok(Self { map })
     }
 
@@ -61,11 +64,12 @@ mod tests {
 
     #[test]
     fn memory_is_zeroed_and_aligned() {
-        for len in [0, 1, 63, 64, 65, HUGE - 1, HUGE, HUGE + 1] {
-            let mut bytes = ZeroedBytes::new(len).unwrap();
-            assert!(bytes.len() >= len && bytes.as_ptr().addr().is_multiple_of(64), "{len}");
-            assert!(bytes.as_slice().iter().all(|&b| b == 0), "{len}");
-            bytes.as_mut_slice().fill(1);
+        for len in [0, 1, 63, 64, 65, (2 << 20) - 1, (2 << 20) + 1] {
+            for mut bytes in [ZeroedBytes::new(len).unwrap(), ZeroedBytes::streamed(len).unwrap()] {
+                assert!(bytes.len() >= len && bytes.as_ptr().addr().is_multiple_of(64), "{len}");
+                assert!(bytes.as_slice().iter().all(|&b| b == 0), "{len}");
+                bytes.as_mut_slice().fill(1);
+            }
         }
     }
 

@@ -83,7 +83,7 @@ impl Weight {
             WeightUse::MatMul => {
                 let (rows, k) = (request.shape.rows(), request.shape.width());
                 let layout = PackedLayout::new(request.dtype, rows, k).map_err(|e| failed(&e))?;
-                let mut data = ZeroedBytes::new(layout.bytes())
+                let mut data = ZeroedBytes::streamed(layout.bytes())
                     .map_err(|e| out_of_memory(e, request.name.to_owned()))?;
                 pack(pool, &layout, bytes, &mut data, &|range| request.source.release(request.name, range))
                     .map_err(|e| failed(&e))?;

@@ -7,7 +7,7 @@ use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, 
 use super::cache::{Attend, Store as KvStore};
 use super::hazards::{Access, Hazards, Region, Share};
 use super::kernel::{Ids, Kernel};
-use super::product::{Input, MatMul, Quantize};
+use super::product::{Input, MatMul, MatMuls, Quantize};
 use super::{Program, Step};
 use crate::attention::{AttentionLimits, AttentionParams, AttentionPlan, KvCache, KvType};
 use crate::backend::{Cache, Store};
@@ -124,7 +124,15 @@ impl Compiler<'_> {
             Place::Weight(handle) => match self.weight(handle)? {
                 Weight::Table(t) => {
                     let row_bytes = t.len() / rows;
-                    Kernel::LookUp { table: t.as_ptr(), dtype: table.dtype, rows, row_bytes, width, ids: ids_at, out }
+                    Kernel::LookUp {
+                        table: t.as_ptr(),
+                        dtype: table.dtype,
+                        rows,
+                        row_bytes,
+                        width,
+                        ids: ids_at,
+                        out,
+                    }
                 }
                 _ => return Err(misused(op, "a table")),
             },
@@ -177,7 +185,9 @@ impl Compiler<'_> {
 
     fn rope(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
         let Op::Rope(params) = &op.op else { return Err(misused(op, "rope")) };
-        let &[rows, heads, head_dim] = op.result.shape.dims() else { return Err(misused(op, "three dimensions")) };
+        let &[rows, heads, head_dim] = op.result.shape.dims() else {
+            return Err(misused(op, "three dimensions"));
+        };
         let positions = self.ids(&op.sources[1])?;
         let factors = match op.sources.get(2) {
             Some(f) => {
@@ -190,7 +200,8 @@ impl Compiler<'_> {
             }
             None => None,
         };
-        let rope = Rope::new(params, factors).map_err(|e| DeviceError::Unsupported(format!("{}: {e}", op.label)))?;
+        let rope =
+            Rope::new(params, factors).map_err(|e| DeviceError::Unsupported(format!("{}: {e}", op.label)))?;
         let found = self.rope_tables.iter().position(|t| *t.rope == rope && t.positions == positions.start);
         let table = match found {
             Some(i) => i,
@@ -233,19 +244,31 @@ impl Compiler<'_> {
         let input = if layout.quantized() {
             self.quantized(x)?
         } else {
-            Input::F32 { x: self.f32s(x)?, rows: x.shape.rows() }
+            Input::F32 { x: self.f32s(x)?, rows: x.shape.rows(), k: x.shape.width() }
         };
         let mut accesses = vec![self.write(op, Share::Any)?];
         match input {
             Input::Quantized { layout, from } => {
-                accesses.push(Access { region: scratch(from, layout.bytes()), writes: false, share: Share::Any });
+                accesses.push(Access {
+                    region: scratch(from, layout.bytes()),
+                    writes: false,
+                    share: Share::Any,
+                });
             }
             Input::F32 { .. } => accesses.push(self.read(x, Share::Any)?),
         }
         let scratch = scratch_bytes(&layout);
         self.thread_scratch = self.thread_scratch.max(scratch.next_multiple_of(64));
-        let kernel = Kernel::MatMul(MatMul { layout, weights, x: input, bias, out: self.out(op)?, scratch });
-        self.step(kernel, &accesses);
+        let product = MatMul { layout, weights, bias, out: self.out(op)?, scratch };
+        // Products of one activation that follow each other share a step, unless one touches what another does.
+        if let Some(Step { kernel: Kernel::MatMuls(last), .. }) = self.steps.last_mut()
+            && last.x == input
+            && self.hazards.join(&accesses)
+        {
+            last.products.push(product);
+        } else {
+            self.step(Kernel::MatMuls(MatMuls { x: input, products: vec![product] }), &accesses);
+        }
         Ok(())
     }
 
@@ -261,14 +284,14 @@ impl Compiler<'_> {
                 offset
             }
         };
-        let same = self.quantized.is_some_and(|q| q.place == x.place && q.shape.width() == k && q.shape.rows() == rows);
+        let same = self
+            .quantized
+            .is_some_and(|q| q.place == x.place && q.shape.width() == k && q.shape.rows() == rows);
         if !same {
             // One row is one tile; tiles of more rows are not the rows that other steps share out.
             let share = if rows == 1 { Share::Rows(1) } else { Share::Any };
-            let accesses = [
-                self.read(x, share)?,
-                Access { region: scratch(from, layout.bytes()), writes: true, share },
-            ];
+            let accesses =
+                [self.read(x, share)?, Access { region: scratch(from, layout.bytes()), writes: true, share }];
             self.step(Kernel::Quantize(Quantize { layout, x: self.f32s(x)?, to: from }), &accesses);
             self.quantized = Some(*x);
         }
@@ -292,7 +315,9 @@ impl Compiler<'_> {
     }
 
     fn attention(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
-        let (Op::Attention(attention), Some(state)) = (&op.op, &op.state) else { return Err(misused(op, "a KV cache")) };
+        let (Op::Attention(attention), Some(state)) = (&op.op, &op.state) else {
+            return Err(misused(op, "a KV cache"));
+        };
         let [q, kv, positions, sequences, table] =
             [&op.sources[0], &op.sources[1], &op.sources[2], &op.sources[3], &op.sources[4]];
         let (cache, regions) = self.cache(op, kv)?;
@@ -303,12 +328,8 @@ impl Compiler<'_> {
             window: attention.window,
             softcap: attention.softcap,
         };
-        let limits = AttentionLimits {
-            tokens,
-            page: state.page,
-            blocks: table.shape.width(),
-            threads: self.threads,
-        };
+        let limits =
+            AttentionLimits { tokens, page: state.page, blocks: table.shape.width(), threads: self.threads };
         let plan = AttentionPlan::new(self.store.isa, params, cache, limits)
             .map_err(|e| DeviceError::Unsupported(format!("{}: {e}", op.label)))?;
         self.thread_scratch = self.thread_scratch.max(bytes_of_f32s(plan.worker_scratch()));
@@ -355,7 +376,10 @@ impl Compiler<'_> {
             other => return Err(DeviceError::Unsupported(format!("a KV cache of type {}", other.name()))),
         };
         if k.len() < decl.half_bytes() || v.len() < decl.half_bytes() {
-            return Err(DeviceError::Failed(format!("KV cache {} is smaller than its declaration", handle.0)));
+            return Err(DeviceError::Failed(format!(
+                "KV cache {} is smaller than its declaration",
+                handle.0
+            )));
         }
         // SAFETY: both parts were just found long enough; they are page-aligned and live until the state is released, which the
         // trait allows only after the programs that name it.

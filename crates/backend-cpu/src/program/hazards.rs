@@ -51,12 +51,25 @@ pub(super) struct Hazards {
 impl Hazards {
     /// Takes note of a step, which may insist on a barrier; true if one must stand before it.
     pub fn step(&mut self, accesses: &[Access], insist: bool) -> bool {
-        let barrier = insist || accesses.iter().any(|a| self.since_barrier.iter().any(|b| a.conflicts(b)));
+        let barrier = insist || self.conflict(accesses);
         if barrier {
             self.since_barrier.clear();
         }
         self.since_barrier.extend_from_slice(accesses);
         barrier
+    }
+
+    /// Takes note of accesses that shall need no barrier; false, and no note, if they do.
+    pub fn join(&mut self, accesses: &[Access]) -> bool {
+        let joins = !self.conflict(accesses);
+        if joins {
+            self.since_barrier.extend_from_slice(accesses);
+        }
+        joins
+    }
+
+    fn conflict(&self, accesses: &[Access]) -> bool {
+        accesses.iter().any(|a| self.since_barrier.iter().any(|b| a.conflicts(b)))
     }
 }
 

@@ -28,22 +28,76 @@ impl Ids {
 #[derive(Debug)]
 pub(super) enum Kernel {
     /// Rows of a weight in the file's format.
-    LookUp { table: *const u8, dtype: TensorType, rows: usize, row_bytes: usize, width: usize, ids: Ids, out: *mut f32 },
+    LookUp {
+        table: *const u8,
+        dtype: TensorType,
+        rows: usize,
+        row_bytes: usize,
+        width: usize,
+        ids: Ids,
+        out: *mut f32,
+    },
     /// Rows of an f32 value.
-    SelectRows { table: *const f32, rows: usize, width: usize, ids: Ids, out: *mut f32 },
-    Unary { op: Unary, rows: usize, width: usize, x: *const f32, out: *mut f32 },
-    Binary { op: Binary, rows: usize, width: usize, a: *const f32, b: *const f32, out: *mut f32 },
+    SelectRows {
+        table: *const f32,
+        rows: usize,
+        width: usize,
+        ids: Ids,
+        out: *mut f32,
+    },
+    Unary {
+        op: Unary,
+        rows: usize,
+        width: usize,
+        x: *const f32,
+        out: *mut f32,
+    },
+    Binary {
+        op: Binary,
+        rows: usize,
+        width: usize,
+        a: *const f32,
+        b: *const f32,
+        out: *mut f32,
+    },
     /// `b` is one row.
-    Broadcast { op: Binary, rows: usize, width: usize, a: *const f32, b: *const f32, out: *mut f32 },
+    Broadcast {
+        op: Binary,
+        rows: usize,
+        width: usize,
+        a: *const f32,
+        b: *const f32,
+        out: *mut f32,
+    },
     /// `inner` normalized rows in each shared row.
-    RmsNorm { rows: usize, inner: usize, width: usize, eps: f32, x: *const f32, weight: Option<*const f32>, out: *mut f32 },
+    RmsNorm {
+        rows: usize,
+        inner: usize,
+        width: usize,
+        eps: f32,
+        x: *const f32,
+        weight: Option<*const f32>,
+        out: *mut f32,
+    },
     /// Cosines and sines of each token, at `table` bytes into the shared working memory.
-    RopeTable { rope: Arc<Rope>, positions: Ids, table: usize },
-    Rope { rope: Arc<Rope>, rows: usize, heads: usize, head_dim: usize, table: usize, x: *const f32, out: *mut f32 },
+    RopeTable {
+        rope: Arc<Rope>,
+        positions: Ids,
+        table: usize,
+    },
+    Rope {
+        rope: Arc<Rope>,
+        rows: usize,
+        heads: usize,
+        head_dim: usize,
+        table: usize,
+        x: *const f32,
+        out: *mut f32,
+    },
     Store(super::cache::Store),
     Attention(super::cache::Attend),
     Quantize(super::product::Quantize),
-    MatMul(super::product::MatMul),
+    MatMuls(super::product::MatMuls),
 }
 
 impl Kernel {
@@ -64,7 +118,8 @@ impl Kernel {
                         let id = *ids.start.add(i) as usize;
                         let row = std::slice::from_raw_parts(table.add(id * row_bytes), row_bytes);
                         let out = std::slice::from_raw_parts_mut(out.add(i * width), width);
-                        dequantize(dtype, row, out).expect("types that cannot be decoded are refused at placement");
+                        dequantize(dtype, row, out)
+                            .expect("types that cannot be decoded are refused at placement");
                     }
                 }
                 Self::SelectRows { table, width, ids, out, .. } => {
@@ -110,7 +165,7 @@ impl Kernel {
                 Self::Store(ref store) => store.run(isa, share(store.slots.len)),
                 Self::Attention(ref attend) => return attend.run(context),
                 Self::Quantize(ref quantize) => quantize.run(context),
-                Self::MatMul(ref product) => product.run(context),
+                Self::MatMuls(ref products) => products.run(context),
             }
         }
         Ok(())
@@ -124,8 +179,12 @@ impl Kernel {
         // SAFETY: by the caller.
         unsafe {
             match *self {
-                Self::LookUp { ids, rows, .. } | Self::SelectRows { ids, rows, .. } => in_range("row id", ids.slice(), rows),
-                Self::RopeTable { positions, .. } => in_range("position", positions.slice(), i32::MAX as usize),
+                Self::LookUp { ids, rows, .. } | Self::SelectRows { ids, rows, .. } => {
+                    in_range("row id", ids.slice(), rows)
+                }
+                Self::RopeTable { positions, .. } => {
+                    in_range("position", positions.slice(), i32::MAX as usize)
+                }
                 Self::Store(ref store) => store.check(),
                 Self::Attention(ref attend) => attend.check(shared),
                 _ => Ok(()),
@@ -135,22 +194,7 @@ impl Kernel {
 
     /// Whether the threads claim parts of it one by one, which needs a barrier before it.
     pub fn claims(&self) -> bool {
-        matches!(self, Self::Attention(_) | Self::MatMul(_))
-    }
-
-    /// Its name, for profiles.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::LookUp { .. } | Self::SelectRows { .. } => "get_rows",
-            Self::Unary { .. } | Self::Binary { .. } | Self::Broadcast { .. } => "elementwise",
-            Self::RmsNorm { .. } => "rms_norm",
-            Self::RopeTable { .. } => "rope_table",
-            Self::Rope { .. } => "rope",
-            Self::Store(_) => "kv_store",
-            Self::Attention(_) => "attention",
-            Self::Quantize(_) => "quantize",
-            Self::MatMul(_) => "mat_mul",
-        }
+        matches!(self, Self::Attention(_) | Self::MatMuls(_))
     }
 }
 

@@ -71,7 +71,12 @@ impl Program {
     }
 
     /// Runs all steps. `_store` is the store the program was compiled against, with everything it names still in place.
-    pub fn run(&self, pool: &ThreadPool, _store: &Store, scratch: &mut ZeroedBytes) -> Result<(), DeviceError> {
+    pub fn run(
+        &self,
+        pool: &ThreadPool,
+        _store: &Store,
+        scratch: &mut ZeroedBytes,
+    ) -> Result<(), DeviceError> {
         assert!(scratch.len() >= self.scratch_bytes(), "working memory is sized when a program is compiled");
         let base = SharedPtr(scratch.as_ptr());
         for step in &self.steps {

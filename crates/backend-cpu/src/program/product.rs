@@ -1,5 +1,7 @@
 //! Matrix products and the quantization of their activations.
 
+use std::ops::Range;
+
 use super::Context;
 use crate::matmul::{Activations, Output, PANEL_GROUPS, matmul};
 use crate::pack::{PackedLayout, PackedMatrix};
@@ -29,17 +31,26 @@ impl Quantize {
                     std::slice::from_raw_parts_mut(context.shared.add(to + bytes.start), bytes.len()),
                 )
             };
-            layout.quantize_tile(context.isa, tile, x, layout.k(), out).expect("the slices have the layout's sizes");
+            layout
+                .quantize_tile(context.isa, tile, x, layout.k(), out)
+                .expect("the slices have the layout's sizes");
         }
     }
 }
 
-/// `out = x · weightsᵀ (+ bias)`. Threads claim runs of weight rows one by one.
+/// Products of one activation with several matrices, such as Q, K and V: threads claim runs of weight rows one by one,
+/// without waiting for each other between the matrices.
 #[derive(Debug)]
+pub(super) struct MatMuls {
+    pub x: Input,
+    pub products: Vec<MatMul>,
+}
+
+/// `out = x · weightsᵀ (+ bias)`.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MatMul {
     pub layout: PackedLayout,
     pub weights: *const u8,
-    pub x: Input,
     pub bias: Option<*const f32>,
     pub out: *mut f32,
     /// Bytes of each thread's working memory.
@@ -47,53 +58,75 @@ pub(super) struct MatMul {
 }
 
 /// Activations, in the form that the weights' type needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Input {
     /// At an offset into the shared working memory.
     Quantized { layout: QuantizedLayout, from: usize },
     /// Rows of `k` elements.
-    F32 { x: *const f32, rows: usize },
+    F32 { x: *const f32, rows: usize, k: usize },
+}
+
+impl MatMuls {
+    /// # Safety
+    /// As [`super::kernel::Kernel::run`]; all workers come from a barrier or the start.
+    pub unsafe fn run(&self, context: &mut Context<'_>) {
+        // SAFETY: `compile` resolved the addresses from live memory of these sizes; claimed groups are this thread's alone, and
+        // so is its working memory.
+        unsafe {
+            let x = match self.x {
+                Input::Quantized { layout, from } => {
+                    let data = std::slice::from_raw_parts(context.shared.add(from), layout.bytes());
+                    Activations::Quantized(
+                        QuantizedRows::new(layout, data).expect("the slice has the layout's size"),
+                    )
+                }
+                Input::F32 { x, rows, k } => {
+                    let data = std::slice::from_raw_parts(x, rows * k);
+                    Activations::F32 { data, rows, k, stride: k }
+                }
+            };
+            let threads = context.worker.count();
+            let mut claim = context.worker.next();
+            // Claims are numbered through the products, and this thread's only grow.
+            let mut first = 0;
+            for product in &self.products {
+                let grain = grain(product.layout.groups(), threads);
+                let claims = product.layout.groups().div_ceil(grain);
+                while claim < first + claims {
+                    let start = (claim - first) * grain;
+                    let groups = start..(start + grain).min(product.layout.groups());
+                    product.run(context, &x, groups);
+                    claim = context.worker.next();
+                }
+                first += claims;
+            }
+        }
+    }
 }
 
 impl MatMul {
     /// # Safety
-    /// As [`super::kernel::Kernel::run`]; all workers come from a barrier or the start.
-    pub unsafe fn run(&self, context: &mut Context<'_>) {
-        let Self { layout, weights, x, bias, out, scratch } = *self;
-        let (rows, k) = (layout.rows(), layout.k());
-        // SAFETY: `compile` resolved the addresses from live memory of these sizes; claimed groups are this thread's alone, and
-        // so is its working memory.
+    /// As for [`MatMuls::run`]; the groups are this thread's alone.
+    unsafe fn run(&self, context: &mut Context<'_>, x: &Activations<'_>, groups: Range<usize>) {
+        let Self { layout, weights, bias, out, scratch } = *self;
+        // SAFETY: by the caller.
         unsafe {
             let weights = std::slice::from_raw_parts(weights, layout.bytes());
             let weights = PackedMatrix::new(layout, weights).expect("the slice has the layout's size");
-            let (x, n) = match x {
-                Input::Quantized { layout, from } => {
-                    let data = std::slice::from_raw_parts(context.shared.add(from), layout.bytes());
-                    let rows = QuantizedRows::new(layout, data).expect("the slice has the layout's size");
-                    (Activations::Quantized(rows), layout.rows())
-                }
-                Input::F32 { x, rows } => {
-                    let data = std::slice::from_raw_parts(x, rows * k);
-                    (Activations::F32 { data, rows, k, stride: k }, rows)
-                }
-            };
-            let bias = bias.map(|b| std::slice::from_raw_parts(b, rows));
-            let out = Output::from_raw(out, n * rows, rows);
+            let bias = bias.map(|b| std::slice::from_raw_parts(b, layout.rows()));
+            let out = Output::from_raw(out, x.rows() * layout.rows(), layout.rows());
             let scratch = std::slice::from_raw_parts_mut(context.own, scratch);
-            let grain = grain(layout.groups(), context.worker.count());
-            loop {
-                let start = context.worker.next_chunk(grain);
-                if start >= layout.groups() {
-                    break;
-                }
-                let groups = start..(start + grain).min(layout.groups());
-                matmul(context.isa, &weights, &x, bias, out, groups, scratch).expect("sizes are checked when compiled");
-            }
+            matmul(context.isa, &weights, x, bias, out, groups, scratch)
+                .expect("sizes are checked when compiled");
         }
     }
 }
 
 /// Groups claimed at once: whole panels, and enough claims that a thread that is held up does not hold up the others.
 fn grain(groups: usize, threads: usize) -> usize {
-    if threads == 1 { groups } else { (groups / (threads * 8)).next_multiple_of(PANEL_GROUPS).max(PANEL_GROUPS) }
+    if threads == 1 {
+        groups
+    } else {
+        (groups / (threads * 8)).next_multiple_of(PANEL_GROUPS).max(PANEL_GROUPS)
+    }
 }
