@@ -89,6 +89,8 @@ impl Merger {
         loop {
             let (mut best, mut at) = (u32::MAX, 0);
             for (i, &rank) in ranks.iter().enumerate() {
+                #[cfg(test)]
+                crate::work::count();
                 if rank < best {
                     (best, at) = (rank, i);
                 }
@@ -129,6 +131,8 @@ impl Merger {
             enter(heap, symbols, left, left + 1);
         }
         while let Some(Reverse(Candidate { left, right, len, id, .. })) = heap.pop() {
+            #[cfg(test)]
+            crate::work::count();
             let (l, r) = (symbols[left as usize], symbols[right as usize]);
             // A symbol that was merged away has length 0.
             if l.len == 0 || r.len == 0 || l.len + r.len != len {

@@ -1,5 +1,5 @@
 //! Counts steps of work for tests, which thereby tell linear from quadratic time without a clock: each look at a
-//! character and each look-up of a token or merge is one.
+//! character, each look-up of a token or merge and each merge considered is one.
 
 use std::cell::Cell;
 
