@@ -77,11 +77,13 @@ fn check_weights(plan: &Plan, source: &Arc<dyn WeightSource>) -> Result<(), Plan
     Ok(())
 }
 
-/// No layer gets a second KV cache on another device, where the rows stored so far would be missing.
+/// The KV caches that exist are those that the graph declares, and no layer gets a second one on another device, where the rows
+/// stored so far would be missing.
 fn check_states(devices: &[Device], plan: &Plan) -> Result<(), PlanError> {
     for (id, node) in plan.graph.iter() {
         let Some(state) = node.sources.iter().find_map(|&s| plan.graph.state_of(s)) else { continue };
         let (layer, home) = (plan.graph.state(state).layer, plan.device(id).index());
+        devices[home].check_state(plan.graph.state(state))?;
         if let Some(other) = (0..devices.len()).find(|&d| d != home && devices[d].has_state(layer)) {
             return Err(PlanError::StateElsewhere {
                 layer,

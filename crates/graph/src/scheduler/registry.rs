@@ -119,18 +119,22 @@ impl Device {
         self.states.contains_key(&layer)
     }
 
-    /// The layer's cache, made if there is none. One of another size or type is an error, never silently kept or replaced.
+    /// A layer's cache of another size or type is an error, never silently kept or replaced.
+    pub fn check_state(&self, decl: &StateDecl) -> Result<(), PlanError> {
+        match self.states.get(&decl.layer) {
+            Some((_, existing)) if existing != decl => Err(PlanError::StateMismatch {
+                layer: decl.layer,
+                existing: describe(existing),
+                wanted: describe(decl),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The layer's cache, made if there is none; see [`Device::check_state`].
     pub fn state(&mut self, decl: &StateDecl) -> Result<StateHandle, PlanError> {
-        if let Some((handle, existing)) = self.states.get(&decl.layer) {
-            return if existing == decl {
-                Ok(*handle)
-            } else {
-                Err(PlanError::StateMismatch {
-                    layer: decl.layer,
-                    existing: describe(existing),
-                    wanted: describe(decl),
-                })
-            };
+        if let Some((handle, _)) = self.states.get(&decl.layer) {
+            return Ok(*handle);
         }
         let handle =
             self.backend.create_state(decl).map_err(|e| self.plan_error("creating a KV cache", e))?;

@@ -1,6 +1,8 @@
 //! Devices that watch, restrict or spoil a reference device.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod model;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

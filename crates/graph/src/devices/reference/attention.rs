@@ -23,7 +23,7 @@ pub(super) fn attention(
     attention: &Attention,
     batch: &Batch<'_>,
     cache: &KvCache,
-) -> Result<Vec<f64>, String> {
+) -> Result<Vec<f32>, String> {
     let Batch { positions, sequences, block_table, blocks, .. } = *batch;
     bounds::attention(attention, positions, sequences, block_table, blocks, &cache.decl)?;
     let (dim, page) = (cache.decl.head_dim, cache.decl.page);
@@ -47,7 +47,9 @@ pub(super) fn attention(
             });
             let weights = softmax(scores.collect());
             for d in 0..dim {
-                out.push(slots.iter().zip(&weights).map(|(&s, w)| w * f64::from(cache.v(s, kv)[d])).sum());
+                let values = slots.iter().map(|&slot| f64::from(cache.v(slot, kv)[d]));
+                let sum: f64 = values.zip(&weights).map(|(v, w)| v * w).sum();
+                out.push(sum as f32);
             }
         }
     }

@@ -8,6 +8,7 @@ mod rope;
 
 use std::time::Duration;
 
+use elementwise::{add, map, mul, rms_norm};
 use memory::{KvCache, Memory};
 use minfer_gguf::quant;
 
@@ -35,7 +36,7 @@ pub(crate) const WEIGHT_TYPES: [DType; 15] = [
     DType::IQ4_XS,
 ];
 
-/// Runs every operation, fused ones included, one after the other in f64 over f32 values, with weights decoded to f32. Slow and
+/// Runs every operation, fused ones included, in f64 over f32 values, with weights decoded to f32; each result is rounded once. Slow and
 /// plain on purpose; a launch computes at once and allocates.
 ///
 /// New memory is filled with NaN, KV caches too, so that reading what nobody wrote shows.
@@ -59,6 +60,8 @@ impl ReferenceDevice {
     }
 
     /// Runs one operation, or says why its data do not allow it; then nothing has been written.
+    ///
+    /// A fused operation is its primitives one after the other, each result rounded to f32, so that fusion does not change a bit here.
     fn run(&mut self, op: &BoundOp) -> Result<(), String> {
         let m = &self.memory;
         let f32s = |i: usize| m.f32s(&op.sources[i]);
@@ -69,22 +72,15 @@ impl ReferenceDevice {
             }
             Op::GetRows => matrix::get_rows(&f32s(0), op.sources[0].shape.width(), &i32s(1))?,
             Op::MatMul => matrix::mat_mul(&f32s(0), &f32s(1), op.sources[0].shape),
-            Op::MatMulAdd => {
-                let product = matrix::mat_mul(&f32s(0), &f32s(1), op.sources[0].shape);
-                elementwise::zip(&product, &f32s(2), |a, b| a + b)
-            }
-            Op::Add => elementwise::zip(&f32s(0), &f32s(1), |a, b| a + b),
-            Op::Mul => elementwise::zip(&f32s(0), &f32s(1), |a, b| a * b),
-            &Op::Scale(factor) => elementwise::map(&f32s(0), |x| x * f64::from(factor)),
-            &Op::Softcap(cap) => elementwise::map(&f32s(0), |x| softcap(x, cap)),
-            &Op::Activate(activation) => elementwise::map(&f32s(0), |x| activate(activation, x)),
-            &Op::GatedActivate(activation) => {
-                elementwise::zip(&f32s(0), &f32s(1), |gate, up| activate(activation, gate) * up)
-            }
-            &Op::RmsNorm { eps } => elementwise::rms_norm(&f32s(0), op.result.shape.width(), eps, None),
-            &Op::RmsNormMul { eps } => {
-                elementwise::rms_norm(&f32s(0), op.result.shape.width(), eps, Some(&f32s(1)))
-            }
+            Op::MatMulAdd => add(&matrix::mat_mul(&f32s(0), &f32s(1), op.sources[0].shape), &f32s(2)),
+            Op::Add => add(&f32s(0), &f32s(1)),
+            Op::Mul => mul(&f32s(0), &f32s(1)),
+            &Op::Scale(factor) => map(&f32s(0), |x| x * f64::from(factor)),
+            &Op::Softcap(cap) => map(&f32s(0), |x| softcap(x, cap)),
+            &Op::Activate(activation) => map(&f32s(0), |x| activate(activation, x)),
+            &Op::GatedActivate(activation) => mul(&map(&f32s(0), |x| activate(activation, x)), &f32s(1)),
+            &Op::RmsNorm { eps } => rms_norm(&f32s(0), op.result.shape.width(), eps),
+            &Op::RmsNormMul { eps } => mul(&rms_norm(&f32s(0), op.result.shape.width(), eps), &f32s(1)),
             Op::Rope(rope) => {
                 let factors = op.sources.get(2).map(|s| m.f32s(s));
                 rope::rope(rope, &f32s(0), &i32s(1), factors.as_deref(), op.sources[0].shape)?
@@ -105,8 +101,7 @@ impl ReferenceDevice {
             }
         };
         // The result may be the memory of a source, which is why it is computed apart.
-        let rounded: Vec<f32> = result.into_iter().map(|x| x as f32).collect();
-        self.memory.write(&op.result, &rounded);
+        self.memory.write(&op.result, &result);
         Ok(())
     }
 }

@@ -9,10 +9,10 @@ pub(super) fn rope(
     positions: &[i32],
     factors: Option<&[f32]>,
     shape: Shape,
-) -> Result<Vec<f64>, String> {
+) -> Result<Vec<f32>, String> {
     bounds::positions(positions)?;
     let (heads, dim) = (shape.dims()[1], shape.dims()[2]);
-    let mut out: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    let mut out = x.to_vec();
     for (token, &position) in out.chunks_exact_mut(heads * dim).zip(positions) {
         for head in token.chunks_exact_mut(dim) {
             for i in 0..rope.rotary_dim / 2 {
@@ -21,9 +21,9 @@ pub(super) fn rope(
                 let magnitude = f64::from(rope.magnitude());
                 let (cos, sin) = (angle.cos() * magnitude, angle.sin() * magnitude);
                 let (first, second) = rope.pair(i);
-                let (a, b) = (head[first], head[second]);
-                head[first] = a * cos - b * sin;
-                head[second] = a * sin + b * cos;
+                let (a, b) = (f64::from(head[first]), f64::from(head[second]));
+                head[first] = (a * cos - b * sin) as f32;
+                head[second] = (a * sin + b * cos) as f32;
             }
         }
     }
