@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Context;
-use super::kernel::Ids;
+use super::checks::Ids;
 use crate::attention::{AttentionInputs, AttentionPlan, AttentionStep, KvCache, KvStore};
 use crate::pool::Stop;
 use crate::simd::Isa;
@@ -18,13 +18,6 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// # Safety
-    /// The buffer of the slots is alive and nothing writes to it.
-    pub unsafe fn check(&self) -> Result<(), String> {
-        // SAFETY: by the caller.
-        KvStore::new(self.cache, unsafe { self.slots.slice() }).map(drop).map_err(|e| e.to_string())
-    }
-
     /// # Safety
     /// As [`super::kernel::Kernel::run`].
     pub unsafe fn run(&self, isa: Isa, tokens: Range<usize>) {
@@ -67,13 +60,6 @@ impl Attend {
             AttentionStep::new(&self.plan, inputs, self.threads, self.q, self.out, shared)
                 .map_err(|e| e.to_string())
         }
-    }
-
-    /// # Safety
-    /// As for `step`.
-    pub unsafe fn check(&self, shared: *mut u8) -> Result<(), String> {
-        // SAFETY: by the caller.
-        unsafe { self.step(shared) }.map(drop)
     }
 
     /// # Safety

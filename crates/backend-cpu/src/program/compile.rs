@@ -5,8 +5,9 @@ use std::sync::Arc;
 use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, WeightHandle};
 
 use super::cache::{Attend, Store as KvStore};
+use super::checks::{Check, Checks, Ids};
 use super::hazards::{Access, Hazards, Region, Share};
-use super::kernel::{Ids, Kernel};
+use super::kernel::Kernel;
 use super::product::{Input, MatMul, MatMuls, Quantize};
 use super::{Program, Step};
 use crate::attention::{AttentionLimits, AttentionParams, AttentionPlan, KvCache, KvType};
@@ -27,6 +28,7 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
         threads: store.threads[usize::from(tokens >= BATCH_TOKENS)],
         current: 0,
         steps: Vec::new(),
+        checks: Checks::default(),
         hazards: Hazards::default(),
         shared_scratch: 0,
         thread_scratch: 0,
@@ -39,8 +41,8 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
         compiler.current = index;
         compiler.op(op)?;
     }
-    let Compiler { threads, steps, shared_scratch, thread_scratch, .. } = compiler;
-    Ok(Program { steps, threads, isa: store.isa, shared_scratch, thread_scratch })
+    let Compiler { threads, steps, checks, shared_scratch, thread_scratch, .. } = compiler;
+    Ok(Program { steps, checks, threads, isa: store.isa, shared_scratch, thread_scratch })
 }
 
 struct Compiler<'a> {
@@ -49,6 +51,7 @@ struct Compiler<'a> {
     /// Position of the operation being compiled.
     current: usize,
     steps: Vec<Step>,
+    checks: Checks,
     hazards: Hazards,
     shared_scratch: usize,
     thread_scratch: usize,
@@ -118,6 +121,7 @@ impl Compiler<'_> {
         let [table, ids] = [&op.sources[0], &op.sources[1]];
         let ids_at = self.ids(ids)?;
         let (rows, width) = (table.shape.rows(), table.shape.width());
+        self.checks.add(self.current, Check::Rows { ids: ids_at, rows });
         let out = self.out(op)?;
         let mut accesses = vec![self.write(op, Share::Rows(ids_at.len))?];
         let kernel = match table.place {
@@ -127,7 +131,6 @@ impl Compiler<'_> {
                     Kernel::LookUp {
                         table: t.as_ptr(),
                         dtype: table.dtype,
-                        rows,
                         row_bytes,
                         width,
                         ids: ids_at,
@@ -138,7 +141,7 @@ impl Compiler<'_> {
             },
             _ => {
                 accesses.push(self.read(table, Share::Any)?);
-                Kernel::SelectRows { table: self.f32s(table)?, rows, width, ids: ids_at, out }
+                Kernel::SelectRows { table: self.f32s(table)?, width, ids: ids_at, out }
             }
         };
         self.step(kernel, &accesses);
@@ -189,6 +192,7 @@ impl Compiler<'_> {
             return Err(misused(op, "three dimensions"));
         };
         let positions = self.ids(&op.sources[1])?;
+        self.checks.add(self.current, Check::Positions(positions));
         let factors = match op.sources.get(2) {
             Some(f) => {
                 let start = self.f32s(f)?;
@@ -303,6 +307,9 @@ impl Compiler<'_> {
         let (cache, [k_region, v_region]) = self.cache(op, state)?;
         let slots = self.ids(slots)?;
         let rows = slots.len;
+        if let Some(state) = op.state {
+            self.checks.add(self.current, Check::Slots { slots, state });
+        }
         let accesses = [
             self.read(k, Share::Rows(rows))?,
             self.read(v, Share::Rows(rows))?,
@@ -346,11 +353,17 @@ impl Compiler<'_> {
         let mut accesses = vec![self.read(q, Share::Any)?, self.write(op, Share::Any)?];
         accesses.extend(regions.map(|region| Access { region, writes: false, share: Share::Any }));
         accesses.push(Access { region: scratch(shared, bytes), writes: true, share: Share::Any });
+        let blocks = table.shape.width();
+        let [positions, sequences, table] = [self.ids(positions)?, self.ids(sequences)?, self.ids(table)?];
+        self.checks.add(
+            self.current,
+            Check::Attention { attention: *attention, positions, sequences, table, blocks, state: *state },
+        );
         let kernel = Kernel::Attention(Attend {
             plan,
-            positions: self.ids(positions)?,
-            sequences: self.ids(sequences)?,
-            block_table: self.ids(table)?,
+            positions,
+            sequences,
+            block_table: table,
             threads: self.threads,
             q: self.f32s(q)?,
             out: self.out(op)?,
@@ -392,7 +405,7 @@ impl Compiler<'_> {
     /// Adds a step, with a barrier before it if it needs one.
     fn step(&mut self, kernel: Kernel, accesses: &[Access]) {
         let conflict = self.hazards.step(accesses, kernel.claims() && !self.steps.is_empty());
-        self.steps.push(Step { op: self.current, barrier: conflict, kernel });
+        self.steps.push(Step { barrier: conflict, kernel });
     }
 
     /// Room in the shared working memory, aligned for vectors.

@@ -5,24 +5,9 @@ use std::sync::Arc;
 use minfer_gguf::{TensorType, quant::dequantize};
 
 use super::Context;
+use super::checks::Ids;
 use crate::ops::{self, Binary, RmsNorm, Rope, Unary};
 use crate::pool::Stop;
-
-/// An i32 vector in a buffer: host data, complete before a program starts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ids {
-    pub start: *const i32,
-    pub len: usize,
-}
-
-impl Ids {
-    /// # Safety
-    /// The buffer is alive and nothing writes to it.
-    pub unsafe fn slice<'a>(self) -> &'a [i32] {
-        // SAFETY: by the caller; `compile` made the pointer from a buffer of at least `len` values.
-        unsafe { std::slice::from_raw_parts(self.start, self.len) }
-    }
-}
 
 /// One step's computation. Kernels by row give each thread the static share of rows that [`crate::pool::Worker::split`] says.
 #[derive(Debug)]
@@ -31,7 +16,6 @@ pub(super) enum Kernel {
     LookUp {
         table: *const u8,
         dtype: TensorType,
-        rows: usize,
         row_bytes: usize,
         width: usize,
         ids: Ids,
@@ -40,7 +24,6 @@ pub(super) enum Kernel {
     /// Rows of an f32 value.
     SelectRows {
         table: *const f32,
-        rows: usize,
         width: usize,
         ids: Ids,
         out: *mut f32,
@@ -171,36 +154,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Checks the indices in host data that decide where the kernel reads and writes. Run for all steps before the first.
-    ///
-    /// # Safety
-    /// The buffers are alive and nothing writes to them; `shared` is the shared working memory.
-    pub unsafe fn check(&self, shared: *mut u8) -> Result<(), String> {
-        // SAFETY: by the caller.
-        unsafe {
-            match *self {
-                Self::LookUp { ids, rows, .. } | Self::SelectRows { ids, rows, .. } => {
-                    in_range("row id", ids.slice(), rows)
-                }
-                Self::RopeTable { positions, .. } => {
-                    in_range("position", positions.slice(), i32::MAX as usize)
-                }
-                Self::Store(ref store) => store.check(),
-                Self::Attention(ref attend) => attend.check(shared),
-                _ => Ok(()),
-            }
-        }
-    }
-
     /// Whether the threads claim parts of it one by one, which needs a barrier before it.
     pub fn claims(&self) -> bool {
         matches!(self, Self::Attention(_) | Self::MatMuls(_))
-    }
-}
-
-fn in_range(what: &str, ids: &[i32], end: usize) -> Result<(), String> {
-    match ids.iter().position(|&id| id < 0 || id as usize >= end) {
-        Some(i) => Err(format!("{what} {} of token {i} is outside 0..{end}", ids[i])),
-        None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 //! reads what another thread wrote, a barrier stands before it; [`hazards`] finds those places when the program is made.
 
 mod cache;
+mod checks;
 mod compile;
 mod hazards;
 mod kernel;
@@ -17,12 +18,14 @@ use crate::backend::Store;
 use crate::memory::ZeroedBytes;
 use crate::pool::{PoolError, Stop, ThreadPool, Worker};
 use crate::simd::Isa;
+use checks::Checks;
 use kernel::Kernel;
 
 /// A compiled split.
 #[derive(Debug)]
 pub(crate) struct Program {
     steps: Vec<Step>,
+    checks: Checks,
     threads: usize,
     isa: Isa,
     /// Working memory that the steps share.
@@ -33,8 +36,6 @@ pub(crate) struct Program {
 
 #[derive(Debug)]
 struct Step {
-    /// Position of its operation in the split.
-    op: usize,
     /// Wait for all threads before this step.
     barrier: bool,
     kernel: Kernel,
@@ -79,11 +80,8 @@ impl Program {
     ) -> Result<(), DeviceError> {
         assert!(scratch.len() >= self.scratch_bytes(), "working memory is sized when a program is compiled");
         let base = SharedPtr(scratch.as_ptr());
-        for step in &self.steps {
-            // SAFETY: the store is borrowed, so the buffers are alive, and nothing runs yet.
-            let checked = unsafe { step.kernel.check(base.0) };
-            checked.map_err(|what| DeviceError::Kernel { op: step.op, what })?;
-        }
+        // SAFETY: the store is borrowed, so the buffers are alive, and nothing runs yet.
+        unsafe { self.checks.run()? };
         let result = pool.run_with(self.threads, |worker| self.work(worker, base));
         result.map_err(|e| match e {
             PoolError::Panicked { worker, message } => {

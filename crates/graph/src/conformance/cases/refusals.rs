@@ -58,7 +58,8 @@ pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
                 refused.set_i32("sequences", vec![sequence]);
                 refused.set_i32("positions", vec![position]);
                 refused.expect = Expect::Error;
-                let after = paged.step(&[(0, 0)], Store::Nothing);
+                // What of the refused step ran before the attention is the device's affair; the next step must be whole.
+                let after = paged.step(&[(0, 0)], Store::AfterPoison);
                 Case { steps: vec![refused, after], ..Case::default() }
             });
         }
