@@ -110,8 +110,23 @@ const SHAPES: [Shape; 5] = [
 ];
 
 /// `tokens` tokens at the end of a sequence of `depth + tokens`.
-fn attention(isa: Isa, threads: usize, kv_type: KvType, shape: &Shape, depth: usize, tokens: usize) {
+#[derive(Clone, Copy)]
+struct Attend {
+    isa: Isa,
+    threads: usize,
+    kv_type: KvType,
+    shape: &'static Shape,
+    depth: usize,
+    tokens: usize,
+}
+
+fn attention(case: Attend, filter: &str) {
+    let Attend { isa, threads, kv_type, shape, depth, tokens } = case;
     let Shape { name, heads, kv_heads, head_dim } = *shape;
+    let label = format!("attention {isa} {threads}t {name} {kv_type:?} depth {depth} tokens {tokens}");
+    if !label.contains(filter) {
+        return;
+    }
     let (page, len) = (64, depth + tokens);
     let blocks = len.div_ceil(page);
     let slots = blocks * page;
@@ -165,7 +180,7 @@ fn attention(isa: Isa, threads: usize, kv_type: KvType, shape: &Shape, depth: us
     let flops = 4.0 * (seen * heads * head_dim) as f64;
     let read = (2 * kv_type.bytes(len * kv_heads * head_dim)) as f64;
     println!(
-        "{isa} {threads}t {name:<13} {kv_type:?} depth {depth:>5} tokens {tokens:>4}: {:9.1} µs {:7.1} GFLOP/s {:6.1} GB/s",
+        "{label:<70} {:9.1} µs {:7.1} GFLOP/s {:6.1} GB/s",
         time * 1e6,
         flops / time / 1e9,
         read / time / 1e9,
@@ -205,20 +220,25 @@ fn main() {
     if wants("rows") {
         Isa::available().filter(|&isa| isa != Isa::Scalar).for_each(rows);
     }
-    if wants("attention") {
+    if wants("peak") {
         peak();
-        for shape in &SHAPES {
-            attention(best_isa, 1, KvType::F16, shape, 0, 512);
-            attention(best_isa, 1, KvType::F16, shape, 4096, 1);
-            attention(best_isa, 2, KvType::F16, shape, 4096, 1);
-        }
-        let qwen = &SHAPES[2];
-        attention(best_isa, 2, KvType::F16, qwen, 0, 512);
-        attention(best_isa, 1, KvType::F32, qwen, 0, 512);
-        attention(best_isa, 1, KvType::F32, qwen, 4096, 1);
-        attention(best_isa, 1, KvType::F16, qwen, 128, 1);
-        attention(best_isa, 2, KvType::F16, qwen, 128, 1);
-        attention(Isa::Avx2, 1, KvType::F16, qwen, 0, 512);
-        attention(Isa::Avx2, 1, KvType::F16, qwen, 4096, 1);
+    }
+    let depth =
+        Attend { isa: best_isa, threads: 1, kv_type: KvType::F16, shape: &SHAPES[2], depth: 4096, tokens: 1 };
+    let prefill = Attend { depth: 0, tokens: 512, ..depth };
+    let cases = SHAPES
+        .iter()
+        .flat_map(|shape| [Attend { shape, ..prefill }, Attend { shape, ..depth }])
+        .flat_map(|case| [case, Attend { threads: 2, ..case }])
+        .chain([
+            Attend { kv_type: KvType::F32, ..prefill },
+            Attend { kv_type: KvType::F32, ..depth },
+            Attend { depth: 128, ..depth },
+            Attend { depth: 128, threads: 2, ..depth },
+            Attend { isa: Isa::Avx2, ..prefill },
+            Attend { isa: Isa::Avx2, ..depth },
+        ]);
+    for case in cases.filter(|case| case.isa.is_available()) {
+        attention(case, &filter);
     }
 }

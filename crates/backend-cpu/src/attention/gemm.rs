@@ -5,6 +5,9 @@
 
 use crate::simd::{Isa, LANES, Simd, WithSimd};
 
+/// The row stride of A, and so the most `k` in a call. A constant, so that rows are at constant offsets.
+pub(super) const A_STRIDE: usize = 256;
+
 /// The operands. `A` is `[rows][k]`, `B` `[k][columns]` and `C` `[rows][columns]`, each with its row stride.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gemm {
@@ -13,7 +16,6 @@ pub(super) struct Gemm {
     /// A multiple of 16.
     pub(super) columns: usize,
     pub(super) a: *const f32,
-    pub(super) a_stride: usize,
     pub(super) b: *const f32,
     pub(super) b_stride: usize,
     pub(super) c: *mut f32,
@@ -97,19 +99,19 @@ unsafe fn tile<S: Simd, const R: usize, const P: usize>(s: S, g: &Gemm, column: 
                 }
             }
         }
-        let mut b = g.b.add(column);
-        for k in 0..g.k {
+        let (mut a, mut b) = (g.a, g.b.add(column));
+        for _ in 0..g.k {
             let mut row = [s.splat(0.0); P];
             for (p, row) in row.iter_mut().enumerate() {
                 *row = s.load(b.add(p * LANES));
             }
-            b = b.wrapping_add(g.b_stride);
             for (r, acc) in acc.iter_mut().enumerate() {
-                let a = s.splat(*g.a.add(r * g.a_stride + k));
+                let x = s.splat(*a.add(r * A_STRIDE));
                 for (acc, row) in acc.iter_mut().zip(row) {
-                    *acc = s.fma(a, row, *acc);
+                    *acc = s.fma(x, row, *acc);
                 }
             }
+            (a, b) = (a.wrapping_add(1), b.wrapping_add(g.b_stride));
         }
         for (r, acc) in acc.iter().enumerate() {
             for (p, acc) in acc.iter().enumerate() {

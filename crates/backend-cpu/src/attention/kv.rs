@@ -199,6 +199,25 @@ pub(super) trait Element: Copy + Default {
     /// `p` is valid for 16 writes.
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::F);
 
+    /// Loads 16 elements of each of 16 rows and stores the transpose of that matrix, its rows `stride` apart.
+    ///
+    /// # Safety
+    /// Each of `rows` is valid for 16 reads; `out` is valid for 16 writes at each of 16 multiples of `stride`.
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(s: S, rows: &[*const Self; LANES], out: *mut f32, stride: usize) {
+        let mut square = [s.splat(0.0); LANES];
+        // SAFETY: as the caller vouches.
+        unsafe {
+            for (lanes, row) in square.iter_mut().zip(rows) {
+                *lanes = Self::load(s, *row);
+            }
+            s.transpose(&mut square);
+            for (i, column) in square.iter().enumerate() {
+                s.store(out.add(i * stride), *column);
+            }
+        }
+    }
+
     /// Loads `n < 16` elements; the other lanes are 0.
     ///
     /// # Safety
@@ -247,6 +266,12 @@ impl Element for f16 {
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F {
         // SAFETY: as the caller vouches; an `f16` is its bits.
         unsafe { s.load_f16(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose<S: Simd>(s: S, rows: &[*const Self; LANES], out: *mut f32, stride: usize) {
+        // SAFETY: as the caller vouches; an `f16` is its bits.
+        unsafe { s.transpose_f16(&rows.map(<*const f16>::cast), out, stride) }
     }
 
     #[inline(always)]

@@ -17,20 +17,23 @@ pub(super) unsafe fn load_transposed<S: Simd, E: Element>(
     dim: usize,
     out: *mut f32,
 ) {
-    for (block, rows) in rows.chunks_exact(LANES).enumerate() {
-        for d in (0..dim).step_by(LANES) {
-            let n = LANES.min(dim - d);
-            let mut square = [s.splat(0.0); LANES];
-            // SAFETY: `n` elements from `d` are within the row, and rows `d..d + n` of `out` within `dim`.
-            unsafe {
-                for (lane, row) in square.iter_mut().zip(rows) {
-                    let p = row.cast::<E>().add(d);
-                    *lane = if n == LANES { E::load(s, p) } else { E::load_part(s, p, n) };
+    let whole = dim - dim % LANES;
+    for block in 0..PANEL / LANES {
+        let rows: [*const E; LANES] = std::array::from_fn(|i| rows[block * LANES + i].cast());
+        let out = out.wrapping_add(block * LANES);
+        // SAFETY: elements up to `dim` of each row, and rows up to `dim` of `out`.
+        unsafe {
+            for d in (0..whole).step_by(LANES) {
+                E::transpose(s, &rows.map(|row| row.add(d)), out.add(d * PANEL), PANEL);
+            }
+            if whole < dim {
+                let mut square = [s.splat(0.0); LANES];
+                for (lanes, row) in square.iter_mut().zip(rows) {
+                    *lanes = E::load_part(s, row.add(whole), dim - whole);
                 }
                 s.transpose(&mut square);
-                let out = out.add(d * PANEL + block * LANES);
-                for (i, column) in square.iter().enumerate().take(n) {
-                    s.store(out.add(i * PANEL), *column);
+                for (d, column) in (whole..dim).zip(square) {
+                    s.store(out.add(d * PANEL), column);
                 }
             }
         }

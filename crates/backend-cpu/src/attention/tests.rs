@@ -200,7 +200,7 @@ fn one_shot(case: Case, isa: Isa, threads: usize, len: usize, seed: u64) -> (Vec
 
 #[test]
 fn inv26_every_head_size_matches_the_reference() {
-    for head_dim in [1, 8, 24, 31, 64, 80, 96, 112, 128, 256] {
+    for head_dim in [1, 8, 24, 31, 64, 80, 96, 112, 128, 256, 300, 576] {
         for kv_type in [KvType::F16, KvType::F32] {
             let case = Case { head_dim, kv_type, ..CASE };
             let (out, sequence) = one_shot(case, Isa::detect(), 1, 70, 1);

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::gemm::{Gemm, tile_rows};
+use super::gemm::{A_STRIDE, Gemm, tile_rows};
 use super::kv::KvType;
 use super::panel::{PANEL, load_rows, load_transposed};
 use super::{AttentionStep, Sizes};
@@ -22,7 +22,7 @@ use crate::ops::Softcap;
 use crate::simd::{LANES, Simd, WithSimd};
 
 /// Positions in a chunk. Part of the definition of the result: changing it changes roundings.
-pub(super) const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = A_STRIDE;
 
 /// Tokens at consecutive positions of one sequence that are computed together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ struct Scratch {
 fn scratch_parts(sizes: &Sizes) -> [usize; 8] {
     let Sizes { tile_rows: rows, head_dim, stride, .. } = *sizes;
     [
-        (rows * head_dim).next_multiple_of(LANES),
+        head_dim.div_ceil(A_STRIDE) * rows * A_STRIDE,
         rows * CHUNK,
         (2 * rows).next_multiple_of(LANES),
         rows * stride,
@@ -172,20 +172,21 @@ impl TileRun<'_> {
         }
     }
 
-    /// Copies the tile's queries, scaled, to `[row][head_dim]`.
+    /// Copies the tile's queries, scaled, to `[head_dim / 256][row][256]`.
     #[inline(always)]
     unsafe fn load_queries<S: Simd>(&self, s: S, scratch: &Scratch) {
-        let Sizes { heads, group, head_dim, .. } = *self.sizes();
+        let Sizes { heads, head_dim, .. } = *self.sizes();
         let scale = s.splat(self.step.plan.params.scale);
-        let len = group * head_dim;
-        for (i, token) in self.tile.tokens.clone().enumerate() {
-            // SAFETY: the heads of one group are contiguous in `q`; the copy is row `i · group` of the scratch.
-            unsafe {
-                let x = self.step.q.add((token * heads + self.kv_head * group) * head_dim);
-                let out = scratch.q.add(i * len);
-                for j in (0..len).step_by(LANES) {
-                    let n = LANES.min(len - j);
-                    s.store_part(out.add(j), s.mul(s.load_part(x.add(j), n), scale), n);
+        let rows = self.rows();
+        for row in 0..rows {
+            let (token, head) = self.token_and_head(row);
+            for d in (0..head_dim).step_by(LANES) {
+                let n = LANES.min(head_dim - d);
+                // SAFETY: `n` elements of a query head, and of the row's place in the scratch.
+                unsafe {
+                    let x = self.step.q.add((token * heads + head) * head_dim + d);
+                    let out = scratch.q.add((d / A_STRIDE * rows + row) * A_STRIDE + d % A_STRIDE);
+                    s.store_part(out, s.mul(s.load_part(x, n), scale), n);
                 }
             }
         }
@@ -238,19 +239,20 @@ impl TileRun<'_> {
             for tile in register_tiles::<S>(self.rows()) {
                 let end = tile.clone().map(|row| scratch.visible(row).end).max().unwrap_or(0);
                 let columns = used.min(end.saturating_sub(panel).next_multiple_of(LANES));
-                Gemm {
-                    rows: tile.len(),
-                    k: head_dim,
-                    columns,
-                    a: scratch.q.add(tile.start * head_dim),
-                    a_stride: head_dim,
-                    b: scratch.panel,
-                    b_stride: PANEL,
-                    c: scratch.scores.add(tile.start * CHUNK + panel),
-                    c_stride: CHUNK,
-                    accumulate: false,
+                for d in (0..head_dim).step_by(A_STRIDE) {
+                    Gemm {
+                        rows: tile.len(),
+                        k: A_STRIDE.min(head_dim - d),
+                        columns,
+                        a: scratch.q.add((d / A_STRIDE * self.rows() + tile.start) * A_STRIDE),
+                        b: scratch.panel.add(d * PANEL),
+                        b_stride: PANEL,
+                        c: scratch.scores.add(tile.start * CHUNK + panel),
+                        c_stride: CHUNK,
+                        accumulate: d > 0,
+                    }
+                    .run(s);
                 }
-                .run(s);
             }
         }
     }
@@ -366,7 +368,6 @@ impl TileRun<'_> {
                 k: to - from,
                 columns: stride,
                 a: scratch.scores.add(rows.start * CHUNK + from),
-                a_stride: CHUNK,
                 b: scratch.panel.add((from - panel) * stride),
                 b_stride: stride,
                 c: scratch.acc.add(rows.start * stride),

@@ -245,7 +245,7 @@ fn run_rope(isa: Isa, rope_: &Rope, x: &[f32], positions: &[i32], heads: usize, 
     rope_.fill(isa, positions, &mut table);
     let mut out = vec![f32::NAN; x.len()];
     let shape = [positions.len(), heads, head_dim];
-    assert_eq!(x.len(), shape.iter().product());
+    assert_eq!(x.len(), shape.iter().product::<usize>());
     // SAFETY: the shape is that of `x` and `out`; the table has a row per position.
     unsafe { rope(isa, rope_, out.as_mut_ptr(), x.as_ptr(), table.as_ptr(), shape) };
     let mut y = x.to_vec();

@@ -80,7 +80,62 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> __m512 {
-        op!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())))
+        // Not `_mm512_cvtph_ps`: it suppresses exceptions, and that form takes no memory operand.
+        op!(_mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(_mm256_loadu_si256(p.cast())))
+    }
+    #[inline(always)]
+    unsafe fn transpose_f16(self, rows: &[*const u16; 16], out: *mut f32, stride: usize) {
+        op!({
+            // Row i in the lower half, row i + 8 in the upper one.
+            let both = |i: usize| {
+                let low = _mm512_castsi256_si512(_mm256_loadu_si256(rows[i].cast()));
+                _mm512_inserti64x4::<1>(low, _mm256_loadu_si256(rows[i + 8].cast()))
+            };
+            let r: [__m512i; 8] = std::array::from_fn(both);
+            // Within each 128-bit quarter: pairs of rows, quadruples, then all eight. `columns[c]` then holds the
+            // quarters (column c, rows 0–7), (column c + 8, rows 0–7), (c, 8–15), (c + 8, 8–15).
+            let pairs = [
+                _mm512_unpacklo_epi16(r[0], r[1]),
+                _mm512_unpackhi_epi16(r[0], r[1]),
+                _mm512_unpacklo_epi16(r[2], r[3]),
+                _mm512_unpackhi_epi16(r[2], r[3]),
+                _mm512_unpacklo_epi16(r[4], r[5]),
+                _mm512_unpackhi_epi16(r[4], r[5]),
+                _mm512_unpacklo_epi16(r[6], r[7]),
+                _mm512_unpackhi_epi16(r[6], r[7]),
+            ];
+            let quads = [
+                _mm512_unpacklo_epi32(pairs[0], pairs[2]),
+                _mm512_unpackhi_epi32(pairs[0], pairs[2]),
+                _mm512_unpacklo_epi32(pairs[1], pairs[3]),
+                _mm512_unpackhi_epi32(pairs[1], pairs[3]),
+                _mm512_unpacklo_epi32(pairs[4], pairs[6]),
+                _mm512_unpackhi_epi32(pairs[4], pairs[6]),
+                _mm512_unpacklo_epi32(pairs[5], pairs[7]),
+                _mm512_unpackhi_epi32(pairs[5], pairs[7]),
+            ];
+            let columns = [
+                _mm512_unpacklo_epi64(quads[0], quads[4]),
+                _mm512_unpackhi_epi64(quads[0], quads[4]),
+                _mm512_unpacklo_epi64(quads[1], quads[5]),
+                _mm512_unpackhi_epi64(quads[1], quads[5]),
+                _mm512_unpacklo_epi64(quads[2], quads[6]),
+                _mm512_unpackhi_epi64(quads[2], quads[6]),
+                _mm512_unpacklo_epi64(quads[3], quads[7]),
+                _mm512_unpackhi_epi64(quads[3], quads[7]),
+            ];
+            let mut halves = [[0u16; 32]; 8];
+            for (halves, column) in halves.iter_mut().zip(columns) {
+                let v = _mm512_shuffle_i64x2::<0b11_01_10_00>(column, column);
+                _mm512_storeu_si512(halves.as_mut_ptr().cast(), v);
+            }
+            // Through memory, since the conversion from there needs no shuffle.
+            for (c, halves) in halves.iter().enumerate() {
+                let p = halves.as_ptr();
+                self.store(out.add(c * stride), self.load_f16(p));
+                self.store(out.add((c + 8) * stride), self.load_f16(p.add(16)));
+            }
+        })
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: __m512) {

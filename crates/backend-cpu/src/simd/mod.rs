@@ -236,6 +236,26 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` is valid for 16 reads.
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
 
+    /// Loads 16 half-precision values from each of 16 rows and stores the transpose of that matrix as `f32`, its rows
+    /// `stride` elements apart.
+    ///
+    /// # Safety
+    /// Each of `rows` is valid for 16 reads; `out` is valid for 16 writes at each of 16 multiples of `stride`.
+    #[inline(always)]
+    unsafe fn transpose_f16(self, rows: &[*const u16; LANES], out: *mut f32, stride: usize) {
+        let mut square = [self.splat(0.0); LANES];
+        // SAFETY: as the caller vouches.
+        unsafe {
+            for (lanes, row) in square.iter_mut().zip(rows) {
+                *lanes = self.load_f16(*row);
+            }
+            self.transpose(&mut square);
+            for (i, column) in square.iter().enumerate() {
+                self.store(out.add(i * stride), *column);
+            }
+        }
+    }
+
     /// Stores 16 lanes as IEEE half precision, rounded to nearest even.
     ///
     /// # Safety

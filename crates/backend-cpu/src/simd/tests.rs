@@ -1,6 +1,7 @@
 //! Every operation of every instruction set against the scalar one, bit for bit.
 
 use super::*;
+use half::f16;
 
 /// A small deterministic generator (xorshift).
 struct Rng(u64);
@@ -204,11 +205,11 @@ fn isa_names_parse_and_print() {
     }
 }
 
-/// The transpose of the matrix whose element (i, j) is 16 i + j.
+/// The transpose of the matrix whose element (i, j) is 16 i + j, once more from half-precision rows.
 struct Transposed;
 
 impl WithSimd for Transposed {
-    type Output = [[f32; 16]; 16];
+    type Output = [[[f32; 16]; 16]; 2];
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) -> Self::Output {
@@ -220,17 +221,25 @@ impl WithSimd for Transposed {
             // SAFETY: as above.
             unsafe { s.store(m.as_mut_ptr(), row) };
         }
-        m
+        let halves: [[u16; 16]; 16] =
+            std::array::from_fn(|i| std::array::from_fn(|j| f16::from_f32((16 * i + j) as f32).to_bits()));
+        let mut from_halves = [[0f32; 16]; 16];
+        // SAFETY: 16 rows of 16 elements on both sides.
+        unsafe {
+            s.transpose_f16(&halves.each_ref().map(|r| r.as_ptr()), from_halves.as_mut_ptr().cast(), 16)
+        };
+        [m, from_halves]
     }
 }
 
 #[test]
 fn transpose_exchanges_rows_and_columns() {
     for isa in Isa::available() {
-        let m = isa.run(Transposed);
-        for (i, row) in m.iter().enumerate() {
-            for (j, &x) in row.iter().enumerate() {
-                assert_eq!(x, (16 * j + i) as f32, "{isa}: ({i}, {j})");
+        for m in isa.run(Transposed) {
+            for (i, row) in m.iter().enumerate() {
+                for (j, &x) in row.iter().enumerate() {
+                    assert_eq!(x, (16 * j + i) as f32, "{isa}: ({i}, {j})");
+                }
             }
         }
     }
