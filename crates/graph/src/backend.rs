@@ -118,7 +118,7 @@ pub struct OpQuery<'a> {
 }
 
 /// Where a bound operation finds a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// At the start of a buffer of this device.
     Buffer(BufferId),

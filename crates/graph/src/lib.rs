@@ -23,6 +23,11 @@ mod shape;
 mod split;
 mod weights;
 
+#[cfg(test)]
+extern crate self as minfer_graph;
+#[cfg(test)]
+mod tests;
+
 pub use backend::{
     Backend, BoundOp, BufferId, DeviceError, DeviceId, DeviceInfo, OpQuery, Operand, Place, ProgramId,
     SourceInfo, StateHandle, WeightHandle, WeightRequest, WeightSource, WeightUse,

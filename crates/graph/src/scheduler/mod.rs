@@ -2,6 +2,8 @@
 
 mod bind;
 mod registry;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +11,8 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::{
-    Backend, BufferId, DeviceError, DeviceId, Graph, NodeId, PlanError, PlanOptions, ProgramId, WeightSource,
+    Backend, BufferId, DeviceError, DeviceId, Graph, Node, NodeId, PlanError, PlanOptions, ProgramId,
+    WeightSource,
 };
 use registry::Device;
 
@@ -195,7 +198,7 @@ impl Scheduler {
         len: usize,
     ) -> Result<(), ExecError> {
         self.check_fresh(plan)?;
-        let node = plan.plan.graph.node(input);
+        let node = find(&plan.plan.graph, input)?;
         let slot = plan.inputs.iter_mut().find(|i| i.node == input);
         let (Some(slot), true) = (slot, node.dtype == dtype && node.bytes() == bytes.len()) else {
             return Err(ExecError::WrongData {
@@ -285,7 +288,7 @@ impl Scheduler {
     /// Reads an output of the last run, which must have been one of this plan.
     pub fn read_f32(&mut self, plan: &BoundPlan, output: NodeId, out: &mut [f32]) -> Result<(), ExecError> {
         self.check_fresh(plan)?;
-        let node = plan.graph().node(output);
+        let node = find(plan.graph(), output)?;
         let found = plan.outputs.iter().find(|o| o.0 == output);
         let bytes = bytemuck::cast_slice_mut::<f32, u8>(out);
         let (Some(&(_, device, buffer)), true) =
@@ -338,6 +341,15 @@ impl Scheduler {
     ) -> Result<BoundPlan, PlanError> {
         bind::bind(self.id, &mut self.devices, plan, source, progress)
     }
+}
+
+/// A node by an id that may be another graph's.
+fn find(graph: &Graph, id: NodeId) -> Result<&Node, ExecError> {
+    graph.nodes().get(id.index()).ok_or_else(|| ExecError::WrongData {
+        label: format!("node {}", id.0),
+        wanted: format!("one of {} nodes", graph.nodes().len()),
+        given: "the id of another graph".to_owned(),
+    })
 }
 
 fn node_error(graph: &Graph, step: &Step, device: &Device, error: DeviceError) -> ExecError {
