@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use memmap2::MmapMut;
 use minfer_backend_cpu::Isa;
 use minfer_backend_cpu::attention::{
     AttentionInputs, AttentionLimits, AttentionParams, AttentionPlan, AttentionStep, KvCache, KvStore, KvType,
@@ -118,12 +119,15 @@ struct Attend {
     shape: &'static Shape,
     depth: usize,
     tokens: usize,
+    /// Whether the KV cache may stay in the CPU's caches from one run to the next.
+    hot: bool,
 }
 
 fn attention(case: Attend, filter: &str) {
-    let Attend { isa, threads, kv_type, shape, depth, tokens } = case;
+    let Attend { isa, threads, kv_type, shape, depth, tokens, hot } = case;
     let Shape { name, heads, kv_heads, head_dim } = *shape;
-    let label = format!("attention {isa} {threads}t {name} {kv_type:?} depth {depth} tokens {tokens}");
+    let heat = if hot { "hot" } else { "cold" };
+    let label = format!("attention {isa} {threads}t {name} {kv_type:?} depth {depth} tokens {tokens} {heat}");
     if !label.contains(filter) {
         return;
     }
@@ -131,16 +135,18 @@ fn attention(case: Attend, filter: &str) {
     let blocks = len.div_ceil(page);
     let slots = blocks * page;
     let bytes = kv_type.bytes(slots * kv_heads * head_dim);
-    // Several layers' caches in turn, so that one is not simply left in the cache by the last run.
-    let layers = (64usize << 20).div_ceil(2 * bytes).clamp(1, 24);
-    let mut memory = vec![vec![0u8; bytes]; 2 * layers];
+    // Cold: several layers' caches in turn.
+    let layers = if hot { 1 } else { (64usize << 20).div_ceil(2 * bytes).clamp(1, 24) };
+    let mut memory = MmapMut::map_anon(2 * layers * bytes).unwrap();
+    #[cfg(target_os = "linux")]
+    memory.advise(memmap2::Advice::HugePage).unwrap();
     let plans: Vec<AttentionPlan> = memory
-        .chunks_mut(2)
+        .chunks_mut(2 * bytes)
         .map(|kv| {
+            let (k, v) = kv.split_at_mut(bytes);
             // SAFETY: both parts have the size of the cache and live as long as `memory`.
-            let cache = unsafe {
-                KvCache::new(kv[0].as_mut_ptr(), kv[1].as_mut_ptr(), kv_type, [slots, kv_heads, head_dim])
-            };
+            let cache =
+                unsafe { KvCache::new(k.as_mut_ptr(), v.as_mut_ptr(), kv_type, [slots, kv_heads, head_dim]) };
             let rows = random(slots * kv_heads * head_dim);
             let all: Vec<i32> = (0..slots as i32).collect();
             // SAFETY: `rows` has a row for every slot.
@@ -223,8 +229,15 @@ fn main() {
     if wants("peak") {
         peak();
     }
-    let depth =
-        Attend { isa: best_isa, threads: 1, kv_type: KvType::F16, shape: &SHAPES[2], depth: 4096, tokens: 1 };
+    let depth = Attend {
+        isa: best_isa,
+        threads: 1,
+        kv_type: KvType::F16,
+        shape: &SHAPES[2],
+        depth: 4096,
+        tokens: 1,
+        hot: false,
+    };
     let prefill = Attend { depth: 0, tokens: 512, ..depth };
     let cases = SHAPES
         .iter()
@@ -233,8 +246,9 @@ fn main() {
         .chain([
             Attend { kv_type: KvType::F32, ..prefill },
             Attend { kv_type: KvType::F32, ..depth },
-            Attend { depth: 128, ..depth },
-            Attend { depth: 128, threads: 2, ..depth },
+            Attend { depth: 1023, hot: true, ..depth },
+            Attend { depth: 127, ..depth },
+            Attend { depth: 127, threads: 2, ..depth },
             Attend { isa: Isa::Avx2, ..prefill },
             Attend { isa: Isa::Avx2, ..depth },
         ]);

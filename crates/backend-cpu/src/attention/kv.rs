@@ -74,22 +74,15 @@ impl KvCache {
         self.head_dim
     }
 
-    /// Bytes of one head of one row, and bytes from a row to the next.
-    fn strides(&self) -> (usize, usize) {
-        let head = self.kv_type.bytes(self.head_dim);
-        (head, head * self.kv_heads)
+    /// Bytes from a row to the next, in K and in V.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.kv_type.bytes(self.head_dim) * self.kv_heads
     }
 
-    /// The head `head` of K's row 0, and the bytes from there to the same head of row 1.
-    pub(super) fn k_head(&self, head: usize) -> (*const u8, usize) {
-        let (head_bytes, row_bytes) = self.strides();
-        (self.k.wrapping_add(head * head_bytes), row_bytes)
-    }
-
-    /// As [`KvCache::k_head`], for V.
-    pub(super) fn v_head(&self, head: usize) -> (*const u8, usize) {
-        let (head_bytes, row_bytes) = self.strides();
-        (self.v.wrapping_add(head * head_bytes), row_bytes)
+    /// Where one head of row 0 begins, in K and in V.
+    pub(super) fn head(&self, head: usize) -> (*const u8, *const u8) {
+        let at = self.kv_type.bytes(self.head_dim) * head;
+        (self.k.wrapping_add(at), self.v.wrapping_add(at))
     }
 }
 
@@ -136,7 +129,7 @@ impl<'a> KvStore<'a> {
     /// If `tokens` is not a range of the step's tokens.
     pub unsafe fn run(&self, isa: Isa, tokens: std::ops::Range<usize>, k: *const f32, v: *const f32) {
         let width = self.cache.kv_heads * self.cache.head_dim;
-        let row_bytes = self.cache.kv_type.bytes(width);
+        let row_bytes = self.cache.row_bytes();
         for (i, &slot) in self.slots[tokens.clone()].iter().enumerate() {
             let from = (tokens.start + i) * width;
             let to = slot as usize * row_bytes;

@@ -129,6 +129,9 @@ const TILE_ROWS: usize = 96;
 /// Above this many tokens in a step there are tiles enough to keep the workers busy without sharing chunks.
 const SPLIT_TOKENS: usize = 16;
 
+/// Most `f32`s of partial results (but at least one token's).
+const SPLIT_SCRATCH: usize = 2 << 20;
+
 impl AttentionPlan {
     /// Checks the parameters and computes sizes.
     ///
@@ -168,15 +171,18 @@ impl AttentionPlan {
         };
         let group = heads / kv_heads;
         let tile_tokens = (TILE_ROWS / group).clamp(1, tokens);
+        let stride = head_dim.next_multiple_of(LANES);
+        let chunks = context.div_ceil(CHUNK);
+        let partials = heads * chunks * (stride + LANES);
         let sizes = Sizes {
             heads,
             group,
             head_dim,
-            stride: head_dim.next_multiple_of(LANES),
+            stride,
             tile_tokens,
             tile_rows: tile_tokens * group,
-            split_tokens: if threads == 1 { 0 } else { SPLIT_TOKENS.min(tokens) },
-            chunks: context.div_ceil(CHUNK),
+            split_tokens: SPLIT_TOKENS.min(tokens).min((SPLIT_SCRATCH / partials).max(1)),
+            chunks,
         };
         Ok(Self { isa, params, cache, limits, sizes })
     }

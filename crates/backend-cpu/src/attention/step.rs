@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::panel::PANEL;
 use super::tile::{CHUNK, Part, TileRun, TokenTile, Work, merge};
 use super::{AttentionError, AttentionPlan, Sizes};
 use crate::pool::{Stop, Worker};
@@ -59,8 +58,7 @@ impl<'a> AttentionStep<'a> {
         let tile_tokens = plan.sizes.tile_tokens.min(per_tile.max(1));
         let mut step = Self { plan, inputs, q, out, shared, tile_tokens, split: false, items: 0 };
         step.check()?;
-        let tiles = step.tiles().count();
-        step.split = threads > 1 && n <= plan.sizes.split_tokens && tiles * kv_heads < 4 * threads;
+        step.split = n <= plan.sizes.split_tokens;
         step.items = step.tiles().map(|tile| step.items_of(&tile)).sum();
         Ok(step)
     }
@@ -196,38 +194,29 @@ impl<'a> AttentionStep<'a> {
         self.plan.isa.run(MergeRun { step: self, rows });
     }
 
-    /// The addresses of one head's rows for the positions `first..` of a tile's sequence. Positions that the tile does
-    /// not see get the address of one that it sees.
+    /// The offsets in bytes of the cache rows for a chunk's positions. Those that the tile does not see get the offset
+    /// of one that it sees.
     #[inline(always)]
-    pub(super) fn row_addresses(
-        &self,
-        tile: &TokenTile,
-        (head, row_bytes): (*const u8, usize),
-        first: usize,
-        rows: &mut [*const u8; PANEL],
-    ) {
-        let page = self.plan.limits.page;
-        let blocks = self.plan.limits.blocks;
+    pub(super) fn row_offsets(&self, tile: &TokenTile, chunk: usize, offsets: &mut [usize; CHUNK]) {
+        let (page, blocks) = (self.plan.limits.page, self.plan.limits.blocks);
+        let row_bytes = self.plan.cache.row_bytes();
         let sequence = self.inputs.sequences[tile.tokens.start] as usize;
         let table = &self.inputs.block_table[sequence * blocks..][..blocks];
-        let address = |block: usize, offset: usize| {
-            head.wrapping_add((table[block] as usize * page + offset) * row_bytes)
-        };
-        let seen = tile.visible.start.max(first)..tile.visible.end.min(first + PANEL);
-        let (mut block, mut offset) = (seen.start / page, seen.start % page);
-        let mut next = address(block, offset);
-        rows[..seen.start - first].fill(next);
-        for row in &mut rows[seen.start - first..seen.end - first] {
-            if offset == page {
-                (block, offset) = (block + 1, 0);
-                next = address(block, 0);
+        let start = chunk * CHUNK;
+        let seen = tile.visible.start.max(start) - start..tile.visible.end.min(start + CHUNK) - start;
+        let mut at = seen.start;
+        while at < seen.end {
+            let (block, skip) = ((start + at) / page, (start + at) % page);
+            let n = (page - skip).min(seen.end - at);
+            let first = table[block] as usize * page + skip;
+            for (i, offset) in offsets[at..at + n].iter_mut().enumerate() {
+                *offset = (first + i) * row_bytes;
             }
-            *row = next;
-            offset += 1;
-            next = next.wrapping_add(row_bytes);
+            at += n;
         }
-        let last = rows[seen.end - first - 1];
-        rows[seen.end - first..].fill(last);
+        let (first, last) = (offsets[seen.start], offsets[seen.end - 1]);
+        offsets[..seen.start].fill(first);
+        offsets[seen.end..].fill(last);
     }
 
     /// The place of the partial result of a token, head and chunk.

@@ -12,11 +12,8 @@
 
 use std::ops::Range;
 
-use half::f16;
-
 use super::gemm::{A_STRIDE, Gemm, tile_rows};
-use super::kv::KvType;
-use super::panel::{PANEL, load_rows, load_transposed};
+use super::panel::{LoadRows, LoadTransposed, PANEL, Rows};
 use super::{AttentionStep, Sizes};
 use crate::ops::Softcap;
 use crate::simd::{LANES, Simd, WithSimd};
@@ -198,51 +195,56 @@ impl TileRun<'_> {
         let start = chunk * CHUNK;
         let seen =
             self.tile.visible.start.max(start) - start..self.tile.visible.end.min(start + CHUNK) - start;
+        let mut offsets = [0; CHUNK];
+        self.step.row_offsets(&self.tile, chunk, &mut offsets);
+        let cache = &self.step.plan.cache;
+        let (k, v) = cache.head(self.kv_head);
+        let (kv_type, dim) = (cache.kv_type(), cache.head_dim());
+        let k = Rows { kv_type, base: k, offsets: &offsets, dim };
+        let v = Rows { base: v, ..k };
+        let panels = || (seen.start / PANEL * PANEL..seen.end).step_by(PANEL);
         // SAFETY: everything below stays within the scratch and the cache's checked rows.
         unsafe {
             self.note_visible(scratch, chunk);
-            for panel in (seen.start / PANEL * PANEL..seen.end).step_by(PANEL) {
-                self.score_panel(s, scratch, chunk, panel, &seen);
+            for panel in panels() {
+                self.score_panel(s, scratch, k, v, panel, seen.end);
             }
-            for row in 0..self.rows() {
-                self.softmax(s, scratch, row, scratch.visible(row));
-            }
-            for panel in (seen.start / PANEL * PANEL..seen.end).step_by(PANEL) {
-                self.sum_panel(s, scratch, chunk, panel, &seen);
+            s.vectorize(SoftmaxRun { run: self, scratch });
+            for panel in panels() {
+                self.sum_panel(s, scratch, v, panel, seen.end);
             }
         }
     }
 
-    /// Scores of all rows for the positions of one panel. Some are of positions that a row, or even the tile, does
-    /// not see; `softmax` drops them.
+    /// Scores of all rows for the positions of one panel, up to `end`. Some are of positions that a row, or even the
+    /// tile, does not see; `softmax` drops them.
     #[inline(always)]
     unsafe fn score_panel<S: Simd>(
         &self,
         s: S,
         scratch: &Scratch,
-        chunk: usize,
+        k: Rows<'_>,
+        v: Rows<'_>,
         panel: usize,
-        seen: &Range<usize>,
+        end: usize,
     ) {
-        let Sizes { head_dim, .. } = *self.sizes();
-        let cache = &self.step.plan.cache;
-        let mut rows = [std::ptr::null(); PANEL];
-        let tokens = chunk * CHUNK + panel;
-        self.step.row_addresses(&self.tile, cache.k_head(self.kv_head), tokens, &mut rows);
-        // SAFETY: the addresses are those of checked rows; the panel has room for `PANEL · head_dim`.
+        let used = (end - panel).min(PANEL).next_multiple_of(LANES);
+        let next = (panel + used).min(end)..(panel + used + PANEL).min(end);
+        // SAFETY: the rows are checked; the panel has room for `PANEL · dim`; the product's operands are different
+        // parts of the scratch.
         unsafe {
-            match cache.kv_type() {
-                KvType::F16 => load_transposed::<S, f16>(s, &rows, head_dim, scratch.panel),
-                KvType::F32 => load_transposed::<S, f32>(s, &rows, head_dim, scratch.panel),
-            }
-            let used = (seen.end - panel).min(PANEL).next_multiple_of(LANES);
+            let rows = Rows { offsets: &k.offsets[panel..panel + used], ..k };
+            LoadTransposed { rows, out: scratch.panel }.run(s);
+            // While the products run: the V rows of these positions, and the next K rows.
+            Rows { offsets: &v.offsets[panel..end.min(panel + used)], ..v }.prefetch(s);
+            Rows { offsets: &k.offsets[next], ..k }.prefetch(s);
             for tile in register_tiles::<S>(self.rows()) {
                 let end = tile.clone().map(|row| scratch.visible(row).end).max().unwrap_or(0);
                 let columns = used.min(end.saturating_sub(panel).next_multiple_of(LANES));
-                for d in (0..head_dim).step_by(A_STRIDE) {
+                for d in (0..k.dim).step_by(A_STRIDE) {
                     Gemm {
                         rows: tile.len(),
-                        k: A_STRIDE.min(head_dim - d),
+                        k: A_STRIDE.min(k.dim - d),
                         columns,
                         a: scratch.q.add((d / A_STRIDE * self.rows() + tile.start) * A_STRIDE),
                         b: scratch.panel.add(d * PANEL),
@@ -297,28 +299,14 @@ impl TileRun<'_> {
         }
     }
 
-    /// Adds the weighted V rows of one panel to `acc`.
+    /// Adds the weighted V rows of one panel, up to `end`, to `acc`.
     #[inline(always)]
-    unsafe fn sum_panel<S: Simd>(
-        &self,
-        s: S,
-        scratch: &Scratch,
-        chunk: usize,
-        panel: usize,
-        seen: &Range<usize>,
-    ) {
-        let Sizes { head_dim, stride, .. } = *self.sizes();
-        let cache = &self.step.plan.cache;
-        let mut rows = [std::ptr::null(); PANEL];
-        let tokens = chunk * CHUNK + panel;
-        self.step.row_addresses(&self.tile, cache.v_head(self.kv_head), tokens, &mut rows);
-        let used = &rows[..(seen.end - panel).min(PANEL)];
-        // SAFETY: the addresses are those of checked rows; the panel has room for `PANEL · stride`.
+    unsafe fn sum_panel<S: Simd>(&self, s: S, scratch: &Scratch, v: Rows<'_>, panel: usize, end: usize) {
+        let stride = self.sizes().stride;
+        // SAFETY: the rows are checked; the panel has room for `PANEL · stride`.
         unsafe {
-            match cache.kv_type() {
-                KvType::F16 => load_rows::<S, f16>(s, used, head_dim, stride, scratch.panel),
-                KvType::F32 => load_rows::<S, f32>(s, used, head_dim, stride, scratch.panel),
-            }
+            let rows = Rows { offsets: &v.offsets[panel..end.min(panel + PANEL)], ..v };
+            LoadRows { rows, stride, out: scratch.panel }.run(s);
         }
         // SAFETY: the rows of the tile.
         let visible = |row: usize| unsafe { scratch.visible(row) };
@@ -429,6 +417,24 @@ impl TileRun<'_> {
     }
 }
 
+/// The softmax of all rows of a chunk, in a function of its own.
+struct SoftmaxRun<'a> {
+    run: &'a TileRun<'a>,
+    scratch: &'a Scratch,
+}
+
+impl WithSimd for SoftmaxRun<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        for row in 0..self.run.rows() {
+            // SAFETY: a row of the tile, whose scores have been computed.
+            unsafe { self.run.softmax(s, self.scratch, row, self.scratch.visible(row)) };
+        }
+    }
+}
+
 /// `rows` cut into nearly equal runs that fit the registers.
 #[inline(always)]
 fn register_tiles<S: Simd>(rows: usize) -> impl Iterator<Item = Range<usize>> {
@@ -497,3 +503,5 @@ pub(super) unsafe fn merge<S: Simd>(s: S, total: Part, part: Part, stride: usize
         }
     }
 }
+
+thread_local! {static PF: bool = std::env::var_os("NOPF").is_none();}

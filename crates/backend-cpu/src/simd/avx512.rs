@@ -124,16 +124,17 @@ impl Simd for Avx512 {
                 _mm512_unpacklo_epi64(quads[3], quads[7]),
                 _mm512_unpackhi_epi64(quads[3], quads[7]),
             ];
-            let mut halves = [[0u16; 32]; 8];
-            for (halves, column) in halves.iter_mut().zip(columns) {
-                let v = _mm512_shuffle_i64x2::<0b11_01_10_00>(column, column);
-                _mm512_storeu_si512(halves.as_mut_ptr().cast(), v);
-            }
-            // Through memory, since the conversion from there needs no shuffle.
-            for (c, halves) in halves.iter().enumerate() {
-                let p = halves.as_ptr();
-                self.store(out.add(c * stride), self.load_f16(p));
-                self.store(out.add((c + 8) * stride), self.load_f16(p.add(16)));
+            for c in 0..4 {
+                // Two columns each: (2c, 2c + 1) and (2c + 8, 2c + 9), all 16 rows.
+                let (even, odd) = (columns[2 * c], columns[2 * c + 1]);
+                let near = _mm512_shuffle_i64x2::<0b10_00_10_00>(even, odd);
+                let far = _mm512_shuffle_i64x2::<0b11_01_11_01>(even, odd);
+                for (v, column) in [(near, 2 * c), (far, 2 * c + 8)] {
+                    let first = _mm512_castsi512_si256(v);
+                    let second = _mm512_extracti64x4_epi64::<1>(v);
+                    self.store(out.add(column * stride), _mm512_cvtph_ps(first));
+                    self.store(out.add((column + 1) * stride), _mm512_cvtph_ps(second));
+                }
             }
         })
     }
