@@ -1,2 +1,20 @@
 //! The `minfer` command line.
-fn main() {}
+//!
+//! `args` declares every flag, `config` merges flags with the environment and the configuration file, `commands` has one
+//! file per command, and `exit` is the one mapping from errors to exit codes.
+
+mod args;
+mod argv;
+mod commands;
+mod config;
+mod exit;
+mod interrupt;
+mod model;
+mod output;
+mod progress;
+mod settings;
+
+fn main() -> std::process::ExitCode {
+    exit::report_panics();
+    exit::code(commands::run(std::env::args_os()))
+}

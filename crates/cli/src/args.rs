@@ -1,0 +1,91 @@
+//! Every flag, declared once: help, man pages and completions are made from these declarations.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use minfer_engine::Isa;
+
+use crate::commands::bench;
+use crate::settings::KvType;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    the output could not be written
+  2    usage: a flag, a MINFER_* variable or the configuration file is wrong
+  3    model: it cannot be had, read or run
+  4    input: the prompt, token ids or sampling parameters are unusable
+  5    device: it cannot be opened, is too small or failed
+  70   a fault of minfer itself
+  130  interrupted";
+
+/// Run GGUF language models.
+///
+/// MODEL is a path to a GGUF file, a name of the catalog (see `minfer list`), or hf:org/repo[:quant|file]. A model that is
+/// not on this machine is fetched first. Results go to standard output, everything else to standard error.
+#[derive(Debug, Parser)]
+#[command(name = "minfer", version, after_help = AFTER_HELP, propagate_version = true)]
+#[command(disable_help_subcommand = true, arg_required_else_help = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(flatten)]
+    pub globals: Globals,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Debug, Args)]
+pub struct Globals {
+    /// The configuration file [env: MINFER_CONFIG]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub config: Option<PathBuf>,
+    /// The folder of models [env: MINFER_MODELS]
+    #[arg(long = "models", global = true, value_name = "DIR", help_heading = "Global options")]
+    pub models: Option<PathBuf>,
+    /// Say on standard error which device, instruction set and settings are used, and how long things take
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Bench(bench::BenchArgs),
+}
+
+/// The model to use.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// A path, a catalog name, or hf:org/repo[:quant|file] [env: MINFER_MODEL] [default: smollm2-135m]
+    #[arg(short, long)]
+    pub model: Option<String>,
+}
+
+/// How the devices are used.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Device options")]
+pub struct DeviceArgs {
+    /// Threads for generating [env: MINFER_THREADS] [default: one per CPU]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Threads for prompts; -tb is the same [env: MINFER_THREADS_BATCH] [default: as --threads]
+    #[arg(long, value_name = "N")]
+    pub threads_batch: Option<usize>,
+    /// Element type of the KV cache [env: MINFER_KV_TYPE] [default: f16]
+    #[arg(long, value_name = "TYPE")]
+    pub kv_type: Option<KvType>,
+    /// SIMD instruction set: scalar, avx2, avx512-vnni or neon [env: MINFER_ISA] [default: the best there is]
+    #[arg(long)]
+    pub isa: Option<Isa>,
+}
+
+/// How much text is held and evaluated at once.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Device options")]
+pub struct ContextArgs {
+    /// Context length in tokens [env: MINFER_CONTEXT] [default: the model's, at most 8192]
+    #[arg(short, long, value_name = "N")]
+    pub context: Option<usize>,
+    /// Prompt tokens evaluated in one step [env: MINFER_BATCH] [default: 512]
+    #[arg(short, long, value_name = "N")]
+    pub batch: Option<usize>,
+}

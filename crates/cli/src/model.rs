@@ -1,0 +1,57 @@
+//! From a model's name to the model.
+
+use std::path::PathBuf;
+
+use minfer_engine::Engine;
+use minfer_gguf::Gguf;
+use minfer_hub::ModelRef;
+use minfer_tokenizer::Tokenizer;
+
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::progress::{Bar, Transfers};
+
+/// The file of a model, fetched if it is not here.
+pub fn path(name: &str, config: &Config) -> Result<PathBuf, Failure> {
+    match ModelRef::parse(name)? {
+        // Whoever opens it says best what is wrong with it.
+        ModelRef::Path(path) => Ok(path),
+        model => Ok(config.store()?.pull(&model, &mut Transfers::default())?),
+    }
+}
+
+/// Loads the configured model.
+pub fn load(config: &Config) -> Result<Engine, Failure> {
+    let path = path(&config.model, config)?;
+    let mut bar = Bar::bytes("loading");
+    let engine = Engine::load(path, &config.engine, &mut |p| bar.set(p.done, p.total))?;
+    drop(bar);
+    if config.verbose {
+        let info = engine.info();
+        let devices = engine.devices();
+        let devices: Vec<_> = devices.iter().map(|d| format!("{}: {}", d.name, d.description)).collect();
+        eprintln!("model    {} ({}, {} parameters)", engine.path().display(), info.architecture, info.parameters);
+        eprintln!("devices  {}", devices.join("; "));
+        eprintln!(
+            "context  {} tokens, KV cache {} of {}",
+            engine.n_ctx(),
+            crate::output::human_bytes(engine.kv_bytes() as u64),
+            config.engine.kv_type
+        );
+        eprintln!("loaded   in {:.0} ms", engine.load_time().as_secs_f64() * 1e3);
+    }
+    Ok(engine)
+}
+
+/// Opens a model's file without loading weights.
+pub fn open(name: &str, config: &Config) -> Result<Gguf, Failure> {
+    Ok(Gguf::open(path(name, config)?).map_err(minfer_engine::EngineError::from)?)
+}
+
+/// The configured model's tokenizer, without loading weights.
+pub fn tokenizer(config: &Config) -> Result<Tokenizer, Failure> {
+    let path = path(&config.model, config)?;
+    let gguf = Gguf::open(&path).map_err(minfer_engine::EngineError::from)?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata());
+    Ok(tokenizer.map_err(|source| minfer_engine::EngineError::Tokenizer { path, source })?)
+}

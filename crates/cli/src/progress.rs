@@ -1,0 +1,106 @@
+//! Standard error: notices, and bars where a terminal shows them.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work that is done sooner than this shows no bar.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Says one line.
+pub fn notice(line: &str) {
+    eprintln!("note: {}", line.split_whitespace().collect::<Vec<_>>().join(" "));
+}
+
+/// A bar that appears once the work takes long enough to be worth one, and only on a terminal.
+pub struct Bar {
+    label: &'static str,
+    style: &'static str,
+    started: Instant,
+    bar: Option<ProgressBar>,
+    allowed: bool,
+}
+
+const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+const COUNT: &str = "{msg} {wide_bar} {pos}/{len} {eta}";
+
+impl Bar {
+    /// A bar over bytes.
+    pub fn bytes(label: &'static str) -> Self {
+        Self::new(label, BYTES)
+    }
+
+    /// A bar over things that are counted.
+    pub fn count(label: &'static str) -> Self {
+        Self::new(label, COUNT)
+    }
+
+    fn new(label: &'static str, style: &'static str) -> Self {
+        let allowed = std::io::stderr().is_terminal();
+        Self { label, style, started: Instant::now(), bar: None, allowed }
+    }
+
+    /// So much of the total is done.
+    pub fn set(&mut self, done: u64, total: u64) {
+        if !self.allowed || (self.bar.is_none() && (self.started.elapsed() < PATIENCE || done >= total)) {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| make_bar(self.label.to_owned(), total, self.style));
+        bar.set_position(done);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows transfers of the model store.
+#[derive(Default)]
+pub struct Transfers {
+    bar: Option<ProgressBar>,
+}
+
+impl minfer_hub::Progress for Transfers {
+    fn start(&mut self, label: &str, total: u64) {
+        if std::io::stderr().is_terminal() {
+            self.bar = Some(make_bar(label.to_owned(), total, BYTES));
+        } else {
+            notice(&format!("fetching {label} ({})", crate::output::human_bytes(total)));
+        }
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn notice(&mut self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| notice(line)),
+            None => notice(line),
+        }
+    }
+}
+
+fn make_bar(label: String, total: u64, style: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    // The templates are constants that parse.
+    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(label);
+    bar
+}
