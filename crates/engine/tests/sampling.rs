@@ -285,7 +285,8 @@ fn dry_reads_breakers_from_the_pieces() {
 /// Fixed values: this stream must not change between machines or versions.
 #[test]
 fn stream_is_the_documented_one() {
-    let logits: Vec<f32> = (0..1000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 512.0).collect();
+    let logits: Vec<f32> =
+        (0..1000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 512.0).collect();
     let run = |params: SamplingParams| {
         let mut s = sampler(params, 1000);
         s.prime(&[1, 2, 3]).unwrap();

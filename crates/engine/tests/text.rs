@@ -110,7 +110,16 @@ fn empty_stop_string_is_refused() {
 /// Bytes over a small alphabet, so that stop strings and broken characters are common.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let part = prop::sample::select(vec![
-        &b"a"[..], b"b", b"\n", b"ab", "é".as_bytes(), "🦙".as_bytes(), b"\xf0\x9f", b"\xa6\x99", b"\xc3", b"\xff",
+        &b"a"[..],
+        b"b",
+        b"\n",
+        b"ab",
+        "é".as_bytes(),
+        "🦙".as_bytes(),
+        b"\xf0\x9f",
+        b"\xa6\x99",
+        b"\xc3",
+        b"\xff",
     ]);
     prop::collection::vec(part, 0..40).prop_map(|parts| parts.concat())
 }

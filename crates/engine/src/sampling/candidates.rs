@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::TokenId;
-use super::math::exp_nonpositive;
+use super::math::{exp_nonpositive, scan};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
@@ -29,8 +29,7 @@ pub(super) fn select_best(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
     out.reserve(limit + BLOCK);
     let mut floor = f32::NEG_INFINITY;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
-        let max = block.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-        if max <= floor {
+        if scan(block).0 <= floor {
             continue;
         }
         for (offset, &logit) in block.iter().enumerate() {
@@ -50,6 +49,35 @@ pub(super) fn select_best(logits: &[f32], k: usize, out: &mut Vec<Candidate>) {
         out.truncate(k);
     }
     out.sort_unstable_by(best_first);
+}
+
+/// Sorts as much of `items` as it takes for the weights of the first ones to reach `target`, and gives their number.
+///
+/// Sorting a whole vocabulary to keep a few tokens is wasteful, so a prefix is sorted, and grown while it is too short.
+fn sort_until<T>(
+    items: &mut [T],
+    order: impl Fn(&T, &T) -> Ordering,
+    weight: impl Fn(&T) -> f64,
+    target: f64,
+) -> usize {
+    let (mut done, mut sum, mut prefix) = (0, 0f64, 256);
+    while done < items.len() {
+        let tail = &mut items[done..];
+        let count = tail.len().min(prefix);
+        if count < tail.len() {
+            tail.select_nth_unstable_by(count, &order);
+        }
+        tail[..count].sort_unstable_by(&order);
+        for item in &tail[..count] {
+            sum += weight(item);
+            done += 1;
+            if sum >= target {
+                return done;
+            }
+        }
+        prefix *= 8;
+    }
+    items.len()
 }
 
 /// Candidates of one step with their probabilities. Buffers are kept between steps.
@@ -108,24 +136,22 @@ impl Candidates {
             return;
         }
         self.softmax();
-        let surprise = |p: f32| if p > 0.0 { -libm::log(f64::from(p)) } else { f64::INFINITY };
-        let entropy: f64 = self.probs.iter().filter(|&&p| p > 0.0).map(|&p| f64::from(p) * surprise(p)).sum();
+        // −ln p of an item, from its logit: exact where p itself has underflowed.
+        let max = self.max;
+        let log_sum = {
+            let best = self.items.iter().zip(&self.probs).find(|(c, _)| c.logit == max);
+            best.map_or(0.0, |(_, &p)| -libm::log(f64::from(p)))
+        };
+        let surprise = |c: &Candidate| log_sum + f64::from(max) - f64::from(c.logit);
+        let entropy: f64 = self.items.iter().zip(&self.probs).map(|(c, &p)| f64::from(p) * surprise(c)).sum();
         self.scores.clear();
-        let scored = self.probs.iter().enumerate().map(|(i, &p)| ((surprise(p) - entropy).abs(), i as u32));
+        let scored = self.items.iter().enumerate().map(|(i, c)| ((surprise(c) - entropy).abs(), i as u32));
         self.scores.extend(scored);
-        let items = &self.items;
-        self.scores.sort_unstable_by(|a, b| {
+        let (items, probs) = (&self.items, &self.probs);
+        let closest = |a: &(f64, u32), b: &(f64, u32)| {
             a.0.total_cmp(&b.0).then_with(|| best_first(&items[a.1 as usize], &items[b.1 as usize]))
-        });
-        let mut sum = 0f64;
-        let mut keep = 0;
-        for &(_, index) in &self.scores {
-            keep += 1;
-            sum += f64::from(self.probs[index as usize]);
-            if sum >= f64::from(mass) {
-                break;
-            }
-        }
+        };
+        let keep = sort_until(&mut self.scores, closest, |s| f64::from(probs[s.1 as usize]), f64::from(mass));
         // Kept items move to the front in ascending index, so that nothing is overwritten before it is read.
         self.scores.truncate(keep);
         self.scores.sort_unstable_by_key(|s| s.1);
@@ -142,34 +168,19 @@ impl Candidates {
             return;
         }
         self.weigh(1.0);
-        let target = f64::from(mass) * self.probs.iter().map(|&p| f64::from(p)).sum::<f64>();
-        // Sorting a whole vocabulary to keep a few tokens is wasteful: sort a prefix, and grow it while it is too short.
-        let len = self.items.len();
-        let mut prefix = if self.sorted { len } else { len.min(256) };
-        let (mut done, mut sum) = (0, 0f64);
-        loop {
-            if !self.sorted {
-                let tail = &mut self.items[done..];
-                if prefix < len {
-                    tail.select_nth_unstable_by(prefix - done, best_first);
-                }
-                tail[..prefix - done].sort_unstable_by(best_first);
-            }
-            while done < prefix {
-                sum += f64::from(exp_nonpositive(self.items[done].logit - self.max));
-                done += 1;
-                if sum >= target {
-                    self.truncate(done);
-                    self.sorted = true;
-                    return;
-                }
-            }
-            if prefix == len {
-                self.sorted = true;
-                return;
-            }
-            prefix = prefix.saturating_mul(8).min(len);
+        let total = self.probs.iter().map(|&p| f64::from(p)).sum::<f64>();
+        let target = f64::from(mass) * total;
+        if !self.sorted {
+            // Together, candidates below this weight do not make up what may be left out: none of them can be kept.
+            let floor = ((1.0 - f64::from(mass)) * total / self.items.len() as f64) as f32;
+            let mut weights = self.probs.iter();
+            self.items.retain(|_| weights.next().is_some_and(|&w| w >= floor));
         }
+        let max = self.max;
+        let weight = |c: &Candidate| f64::from(exp_nonpositive(c.logit - max));
+        let keep = sort_until(&mut self.items, best_first, weight, target);
+        self.truncate(keep);
+        self.sorted = true;
     }
 
     /// Drops tokens less than `min_p` times as probable as the best.

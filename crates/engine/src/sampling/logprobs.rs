@@ -1,5 +1,5 @@
-use super::math::{argmax, sum_exp};
 use super::candidates::{Candidate, select_best};
+use super::math::{argmax, sum_exp};
 use super::{SamplingError, TokenId};
 
 /// Log-probabilities of one position, natural logarithm, over the whole vocabulary.

@@ -13,30 +13,59 @@ pub fn exp_nonpositive(x: f32) -> f32 {
     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
     const ROUND: f32 = 12_582_912.0;
     let clamped = if x > -87.0 { x } else { -87.0 };
-    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
     let r = (clamped - n * LN2_HI) - n * LN2_LO;
     let mut poly = 1.0 / 720.0;
     for c in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         poly = poly * r + c;
     }
-    let scale = f32::from_bits((((n as i32) + 127) << 23) as u32);
+    // The integer stands in the low bits of `shifted`; 2^n has it in the exponent.
+    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127);
+    let scale = f32::from_bits(exponent << 23);
     if x > -87.0 { poly * scale } else { 0.0 }
 }
 
 /// Σ e^(x − max), in f64 and in a fixed order.
 pub(super) fn sum_exp(values: &[f32], max: f32) -> f64 {
-    const LANES: usize = 8;
+    const BLOCK: usize = 64;
     let mut lanes = [0f64; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(exp_nonpositive(x - max));
+    for block in values.chunks(BLOCK) {
+        let mut terms = [0f32; BLOCK];
+        for (term, &x) in terms.iter_mut().zip(block) {
+            *term = exp_nonpositive(x - max);
+        }
+        for chunk in terms.as_chunks::<LANES>().0 {
+            for (lane, &term) in lanes.iter_mut().zip(chunk) {
+                *lane += f64::from(term);
+            }
         }
     }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(exp_nonpositive(x - max));
-    }
     lanes.iter().sum()
+}
+
+const LANES: usize = 8;
+
+/// The largest of `values` (−inf if there is none), and whether any of them is NaN or +inf.
+#[inline]
+pub(super) fn scan(values: &[f32]) -> (f32, bool) {
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut bad = [false; LANES];
+    let mut step = |chunk: &[f32]| {
+        for ((max, bad), &x) in max.iter_mut().zip(&mut bad).zip(chunk) {
+            *max = if x > *max { x } else { *max };
+            *bad |= is_bad(x);
+        }
+    };
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    chunks.iter().for_each(|chunk| step(chunk));
+    step(rest);
+    (max.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a }), bad.contains(&true))
+}
+
+/// No forward pass in order gives such a logit.
+fn is_bad(logit: f32) -> bool {
+    logit.is_nan() | (logit == f32::INFINITY)
 }
 
 /// The best token (lowest id on a tie) and its logit, in one pass.
@@ -45,40 +74,18 @@ pub(super) fn sum_exp(values: &[f32], max: f32) -> f64 {
 /// [`SamplingError::BadLogit`] for the first NaN or +inf, [`SamplingError::NoCandidate`] when all are −inf.
 pub(super) fn argmax(logits: &[f32]) -> Result<(TokenId, f32), SamplingError> {
     const BLOCK: usize = 1024;
-    const LANES: usize = 8;
-    let mut best = (0usize, f32::NEG_INFINITY);
-    let mut bad = false;
+    let (mut start, mut best) = (0, f32::NEG_INFINITY);
     for (index, block) in logits.chunks(BLOCK).enumerate() {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let mut wrong = [false; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for i in 0..LANES {
-                let x = chunk[i];
-                lanes[i] = if x > lanes[i] { x } else { lanes[i] };
-                // False for NaN as well.
-                wrong[i] |= !(x < f32::INFINITY);
-            }
+        let (max, bad) = scan(block);
+        if bad && let Some(at) = block.iter().position(|&x| is_bad(x)) {
+            return Err(SamplingError::BadLogit { token: (index * BLOCK + at) as TokenId, value: block[at] });
         }
-        for (i, &x) in rest.iter().enumerate() {
-            lanes[i] = if x > lanes[i] { x } else { lanes[i] };
-            wrong[i] |= !(x < f32::INFINITY);
-        }
-        bad |= wrong.contains(&true);
-        let max = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-        if max > best.1 {
-            best = (index * BLOCK, max);
+        if max > best {
+            (start, best) = (index * BLOCK, max);
         }
     }
-    if bad && let Some(token) = logits.iter().position(|x| !(*x < f32::INFINITY)) {
-        return Err(SamplingError::BadLogit { token: token as TokenId, value: logits[token] });
-    }
-    if best.1 == f32::NEG_INFINITY {
-        return Err(SamplingError::NoCandidate);
-    }
-    let start = best.0;
-    let offset = logits[start..].iter().position(|&x| x == best.1).ok_or(SamplingError::NoCandidate)?;
-    Ok(((start + offset) as TokenId, best.1))
+    let offset = logits[start..].iter().position(|&x| x == best && best > f32::NEG_INFINITY);
+    offset.map(|offset| ((start + offset) as TokenId, best)).ok_or(SamplingError::NoCandidate)
 }
 
 #[cfg(test)]

@@ -98,7 +98,12 @@ impl SamplingParams {
         check("dry_multiplier", self.dry_multiplier, |v| v >= 0.0 && v.is_finite(), "0 (off) or more")?;
         check("dry_base", self.dry_base, |v| v >= 1.0 && v.is_finite(), "1 or more")?;
         check("dry_allowed_length", self.dry_allowed_length, |v| v >= 0, "0 or more")?;
-        check("dry_penalty_last_n", self.dry_penalty_last_n, |v| v >= -1, "-1 (whole context), 0 (off) or a count")?;
+        check(
+            "dry_penalty_last_n",
+            self.dry_penalty_last_n,
+            |v| v >= -1,
+            "-1 (whole context), 0 (off) or a count",
+        )?;
         if self.dry_sequence_breakers.iter().any(String::is_empty) {
             check("dry_sequence_breakers", "\"\"", |_| false, "non-empty strings")?;
         }
@@ -117,7 +122,11 @@ fn check<T: Copy + Display>(
     ok: impl Fn(T) -> bool,
     expected: &'static str,
 ) -> Result<(), SamplingError> {
-    if ok(value) { Ok(()) } else { Err(SamplingError::Parameter { field, value: value.to_string(), expected }) }
+    if ok(value) {
+        Ok(())
+    } else {
+        Err(SamplingError::Parameter { field, value: value.to_string(), expected })
+    }
 }
 
 /// Turns ids from outside (stop tokens, say) into token ids of a vocabulary.
@@ -131,9 +140,10 @@ pub fn check_token_ids(
 ) -> Result<Vec<TokenId>, SamplingError> {
     ids.iter()
         .map(|&id| {
-            TokenId::try_from(id).ok().filter(|&t| (t as usize) < vocab_size).ok_or_else(|| {
-                SamplingError::TokenId { field, id: id.to_string(), vocab_size }
-            })
+            TokenId::try_from(id)
+                .ok()
+                .filter(|&t| (t as usize) < vocab_size)
+                .ok_or_else(|| SamplingError::TokenId { field, id: id.to_string(), vocab_size })
         })
         .collect()
 }

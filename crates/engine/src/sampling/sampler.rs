@@ -125,7 +125,9 @@ fn choose(
     candidates.typical(params.typical_p);
     candidates.top_p(params.top_p);
     candidates.min_p(params.min_p);
-    if params.xtc_probability > 0.0 && params.xtc_threshold <= 0.5 && uniform(rng) < f64::from(params.xtc_probability)
+    if params.xtc_probability > 0.0
+        && params.xtc_threshold <= 0.5
+        && uniform(rng) < f64::from(params.xtc_probability)
     {
         candidates.exclude_top_choices(params.xtc_threshold);
     }

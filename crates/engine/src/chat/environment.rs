@@ -1,0 +1,78 @@
+//! The template engine, set up as Hugging Face sets up Jinja.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+
+use super::strftime::strftime;
+use super::{DateTime, json, python};
+
+/// Steps that one render may take: instructions, and one per 64 bytes of data.
+pub const FUEL: u64 = 2_000_000;
+
+/// Bytes that one render may print.
+pub const MAX_OUTPUT: usize = 16 << 20;
+
+/// Name of the hidden variable that holds the time as text.
+pub(super) const NOW: &str = "__now";
+
+/// What `raise_exception` was called with, kept as the source of the engine's error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Raised(pub String);
+
+pub(super) fn environment() -> Result<Environment<'static>, Error> {
+    let mut env = Environment::new();
+    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_fuel(Some(FUEL));
+    env.set_unknown_method_callback(python::method);
+    env.add_filter("tojson", json::tojson);
+    // Where the engine's own tests differ from Jinja's: none is not iterable; strings and maps are sequences.
+    env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    env.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
+    });
+    env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+        let message = message.to_string();
+        Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+    });
+    env.add_function("strftime_now", |state: &State, format: &str| -> Result<String, Error> {
+        let now = match state.lookup(NOW).as_ref().and_then(Value::as_str) {
+            Some(text) => text.parse::<DateTime>(),
+            None => Ok(jiff::ZonedDateTime::now().datetime()),
+        };
+        now.and_then(|now| strftime(format, now))
+            .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
+    });
+    Ok(env)
+}
+
+/// Collects output up to a limit in bytes.
+#[derive(Debug)]
+pub(super) struct Capped {
+    pub text: Vec<u8>,
+    pub full: bool,
+    limit: usize,
+}
+
+impl Capped {
+    pub fn new(limit: usize) -> Self {
+        Self { text: Vec::new(), full: false, limit }
+    }
+}
+
+impl std::io::Write for &mut Capped {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.text.len() + bytes.len() > self.limit {
+            self.full = true;
+            return Err(std::io::Error::other("too much output"));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
