@@ -8,6 +8,9 @@
 mod gemm;
 mod kv;
 mod panel;
+mod partial;
+mod scratch;
+mod softmax;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -130,7 +133,7 @@ const TILE_ROWS: usize = 96;
 const SPLIT_TOKENS: usize = 16;
 
 /// Most `f32`s of partial results (but at least one token's).
-const SPLIT_SCRATCH: usize = 2 << 20;
+const SPLIT_SCRATCH: usize = 1 << 19;
 
 impl AttentionPlan {
     /// Checks the parameters and computes sizes.
@@ -189,7 +192,7 @@ impl AttentionPlan {
 
     /// `f32`s of scratch that each worker needs for itself.
     pub fn worker_scratch(&self) -> usize {
-        tile::scratch_len(&self.sizes)
+        scratch::len(&self.sizes)
     }
 
     /// `f32`s of scratch that the workers share.

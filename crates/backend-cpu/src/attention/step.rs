@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::tile::{CHUNK, Part, TileRun, TokenTile, Work, merge};
+use super::partial::{Part, merge};
+use super::tile::{CHUNK, TileRun, TokenTile, Work};
 use super::{AttentionError, AttentionPlan, Sizes};
 use crate::pool::{Stop, Worker};
 use crate::simd::{LANES, Simd, WithSimd};

@@ -14,8 +14,10 @@ use std::ops::Range;
 
 use super::gemm::{A_STRIDE, Gemm, tile_rows};
 use super::panel::{LoadRows, LoadTransposed, PANEL, Rows};
+use super::partial::merge;
+use super::scratch::Scratch;
+use super::softmax::Softmax;
 use super::{AttentionStep, Sizes};
-use crate::ops::Softcap;
 use crate::simd::{LANES, Simd, WithSimd};
 
 /// Positions in a chunk. Part of the definition of the result: changing it changes roundings.
@@ -32,65 +34,6 @@ pub(super) struct TokenTile {
 impl TokenTile {
     pub(super) fn chunks(&self) -> Range<usize> {
         self.visible.start / CHUNK..self.visible.end.div_ceil(CHUNK)
-    }
-}
-
-/// Scratch of one worker, in `f32`s; every part starts on a multiple of 16.
-struct Scratch {
-    q: *mut f32,
-    scores: *mut f32,
-    /// Maximum and sum of the chunk, per row.
-    stats: *mut f32,
-    acc: *mut f32,
-    /// Maximum and sum of all chunks so far, per row.
-    total_stats: *mut f32,
-    total: *mut f32,
-    panel: *mut f32,
-    /// The positions that each row sees in the current chunk, counted from its start: from, to.
-    visible: *mut [u32; 2],
-}
-
-/// The sizes of [`Scratch`]'s parts, in its order.
-fn scratch_parts(sizes: &Sizes) -> [usize; 8] {
-    let Sizes { tile_rows: rows, head_dim, stride, .. } = *sizes;
-    [
-        head_dim.div_ceil(A_STRIDE) * rows * A_STRIDE,
-        rows * CHUNK,
-        (2 * rows).next_multiple_of(LANES),
-        rows * stride,
-        (2 * rows).next_multiple_of(LANES),
-        rows * stride,
-        PANEL * stride,
-        (2 * rows).next_multiple_of(LANES),
-    ]
-}
-
-/// Scratch a worker needs, in `f32`s.
-pub(super) fn scratch_len(sizes: &Sizes) -> usize {
-    scratch_parts(sizes).iter().sum()
-}
-
-impl Scratch {
-    /// # Safety
-    /// `base` is valid for `scratch_len` elements.
-    unsafe fn new(base: *mut f32, sizes: &Sizes) -> Self {
-        let mut at = 0;
-        let parts = scratch_parts(sizes).map(|len| {
-            let part = base.wrapping_add(at);
-            at += len;
-            part
-        });
-        let [q, scores, stats, acc, total_stats, total, panel, visible] = parts;
-        Self { q, scores, stats, acc, total_stats, total, panel, visible: visible.cast() }
-    }
-
-    /// # Safety
-    /// `row` is one of the tile's, and the chunk has been begun.
-    #[inline(always)]
-    unsafe fn visible(&self, row: usize) -> Range<usize> {
-        // SAFETY: as the caller vouches.
-        let [from, to] = unsafe { *self.visible.add(row) };
-        from as usize..to as usize
     }
 }
 
@@ -161,10 +104,10 @@ impl TileRun<'_> {
         for (i, token) in self.tile.tokens.clone().enumerate() {
             let seen = self.step.visible(token);
             let end = seen.end.clamp(start, start + CHUNK);
-            let range = [(seen.start.clamp(start, end) - start) as u32, (end - start) as u32];
+            let range = seen.start.clamp(start, end) - start..end - start;
             for row in i * group..(i + 1) * group {
                 // SAFETY: a row of the tile.
-                unsafe { *scratch.visible.add(row) = range };
+                unsafe { scratch.set_visible(row, range.clone()) };
             }
         }
     }
@@ -183,7 +126,11 @@ impl TileRun<'_> {
                 unsafe {
                     let x = self.step.q.add((token * heads + head) * head_dim + d);
                     let out = scratch.q.add((d / A_STRIDE * rows + row) * A_STRIDE + d % A_STRIDE);
-                    s.store_part(out, s.mul(s.load_part(x, n), scale), n);
+                    if n == LANES {
+                        s.store(out, s.mul(s.load(x), scale));
+                    } else {
+                        s.store_part(out, s.mul(s.load_part(x, n), scale), n);
+                    }
                 }
             }
         }
@@ -209,7 +156,13 @@ impl TileRun<'_> {
             for panel in panels() {
                 self.score_panel(s, scratch, k, v, panel, seen.end);
             }
-            s.vectorize(SoftmaxRun { run: self, scratch });
+            Softmax {
+                scratch,
+                rows: self.rows(),
+                stride: self.sizes().stride,
+                softcap: self.step.plan.params.softcap,
+            }
+            .run(s);
             for panel in panels() {
                 self.sum_panel(s, scratch, v, panel, seen.end);
             }
@@ -256,46 +209,6 @@ impl TileRun<'_> {
                     .run(s);
                 }
             }
-        }
-    }
-
-    /// Turns a row's scores into weights `exp(score - m)` and records `m` and their sum; clears the row of `acc`.
-    #[inline(always)]
-    unsafe fn softmax<S: Simd>(&self, s: S, scratch: &Scratch, row: usize, visible: Range<usize>) {
-        if visible.is_empty() {
-            return;
-        }
-        let first = visible.start / LANES * LANES;
-        // SAFETY: the row's 256 scores, its two stats, and its row of `acc`.
-        unsafe {
-            let scores = scratch.scores.add(row * CHUNK);
-            let mut max = s.splat(f32::NEG_INFINITY);
-            let lowest = max;
-            if let Some(cap) = self.step.plan.params.softcap {
-                let softcap = Softcap::new(s, cap);
-                for at in (first..visible.end).step_by(LANES) {
-                    let v = softcap.apply(s, s.load(scores.add(at)));
-                    s.store(scores.add(at), v);
-                    max = s.max(mask(s, &visible, at, v, lowest), max);
-                }
-            } else {
-                for at in (first..visible.end).step_by(LANES) {
-                    max = s.max(mask(s, &visible, at, s.load(scores.add(at)), lowest), max);
-                }
-            }
-            let max = s.reduce_max(max);
-            let shift = s.splat(max);
-            let mut sum = s.splat(0.0);
-            for at in (first..visible.end).step_by(LANES) {
-                let weight = s.exp(s.sub(s.load(scores.add(at)), shift));
-                let weight = mask(s, &visible, at, weight, s.splat(0.0));
-                s.store(scores.add(at), weight);
-                sum = s.add(sum, weight);
-            }
-            *scratch.stats.add(2 * row) = max;
-            *scratch.stats.add(2 * row + 1) = s.reduce_add(sum);
-            let stride = self.sizes().stride;
-            std::ptr::write_bytes(scratch.acc.add(row * stride), 0, stride);
         }
     }
 
@@ -374,9 +287,7 @@ impl TileRun<'_> {
             let seen = self.step.visible(self.token_and_head(row).0);
             // SAFETY: the rows of the scratch.
             unsafe {
-                let part = Part { stats: scratch.stats.add(2 * row), acc: scratch.acc.add(row * stride) };
-                let total =
-                    Part { stats: scratch.total_stats.add(2 * row), acc: scratch.total.add(row * stride) };
+                let (part, total) = (scratch.part(row, stride), scratch.total(row, stride));
                 if seen.start / CHUNK == chunk {
                     total.copy_from(part, stride);
                 } else if !scratch.visible(row).is_empty() {
@@ -392,11 +303,7 @@ impl TileRun<'_> {
         for row in 0..self.rows() {
             let (token, head) = self.token_and_head(row);
             // SAFETY: the rows of the scratch.
-            unsafe {
-                let total =
-                    Part { stats: scratch.total_stats.add(2 * row), acc: scratch.total.add(row * stride) };
-                self.step.write_output(s, token, head, total);
-            }
+            unsafe { self.step.write_output(s, token, head, scratch.total(row, stride)) };
         }
     }
 
@@ -410,27 +317,8 @@ impl TileRun<'_> {
                 if scratch.visible(row).is_empty() {
                     continue;
                 }
-                let part = Part { stats: scratch.stats.add(2 * row), acc: scratch.acc.add(row * stride) };
-                self.step.partial(token, head, chunk).copy_from(part, stride);
+                self.step.partial(token, head, chunk).copy_from(scratch.part(row, stride), stride);
             }
-        }
-    }
-}
-
-/// The softmax of all rows of a chunk, in a function of its own.
-struct SoftmaxRun<'a> {
-    run: &'a TileRun<'a>,
-    scratch: &'a Scratch,
-}
-
-impl WithSimd for SoftmaxRun<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, s: S) {
-        for row in 0..self.run.rows() {
-            // SAFETY: a row of the tile, whose scores have been computed.
-            unsafe { self.run.softmax(s, self.scratch, row, self.scratch.visible(row)) };
         }
     }
 }
@@ -441,67 +329,3 @@ fn register_tiles<S: Simd>(rows: usize) -> impl Iterator<Item = Range<usize>> {
     let tiles = rows.div_ceil(tile_rows(S::ISA));
     (0..tiles).map(move |i| rows * i / tiles..rows * (i + 1) / tiles)
 }
-
-/// Replaces the lanes of the block at `at` that are outside `visible`.
-#[inline(always)]
-fn mask<S: Simd>(s: S, visible: &Range<usize>, at: usize, v: S::F, outside: S::F) -> S::F {
-    if visible.start <= at && at + LANES <= visible.end {
-        return v;
-    }
-    const INDEX: [f32; LANES] = {
-        let mut index = [0.0; LANES];
-        let mut i = 0;
-        while i < LANES {
-            index[i] = i as f32;
-            i += 1;
-        }
-        index
-    };
-    // SAFETY: 16 elements.
-    let index = s.add(unsafe { s.load(INDEX.as_ptr()) }, s.splat(at as f32));
-    let v = s.select_lt(index, s.splat(visible.end as f32), v, outside);
-    s.select_lt(index, s.splat(visible.start as f32), outside, v)
-}
-
-/// A partial result: maximum and sum in `stats`, the weighted sum of V in `acc`.
-#[derive(Clone, Copy)]
-pub(super) struct Part {
-    pub(super) stats: *mut f32,
-    pub(super) acc: *mut f32,
-}
-
-impl Part {
-    /// # Safety
-    /// Both are valid for two stats and `stride` sums and do not overlap.
-    #[inline(always)]
-    pub(super) unsafe fn copy_from(self, other: Part, stride: usize) {
-        // SAFETY: as the caller vouches.
-        unsafe {
-            std::ptr::copy_nonoverlapping(other.stats, self.stats, 2);
-            std::ptr::copy_nonoverlapping(other.acc, self.acc, stride);
-        }
-    }
-}
-
-/// Merges `part`, of the next chunk, into `total`: both are brought to the common maximum and added.
-///
-/// # Safety
-/// Both are valid for two stats and `stride` sums (a multiple of 16) and do not overlap.
-#[inline(always)]
-pub(super) unsafe fn merge<S: Simd>(s: S, total: Part, part: Part, stride: usize) {
-    // SAFETY: as the caller vouches.
-    unsafe {
-        let (m, l) = (s.splat(*total.stats), s.splat(*total.stats.add(1)));
-        let (part_m, part_l) = (s.splat(*part.stats), s.splat(*part.stats.add(1)));
-        let max = s.max(m, part_m);
-        let (keep, take) = (s.exp(s.sub(m, max)), s.exp(s.sub(part_m, max)));
-        *total.stats = s.reduce_max(max);
-        *total.stats.add(1) = s.reduce_max(s.fma(l, keep, s.mul(part_l, take)));
-        for i in (0..stride).step_by(LANES) {
-            let added = s.mul(s.load(part.acc.add(i)), take);
-            s.store(total.acc.add(i), s.fma(s.load(total.acc.add(i)), keep, added));
-        }
-    }
-}
-
-thread_local! {static PF: bool = std::env::var_os("NOPF").is_none();}
