@@ -162,6 +162,26 @@ fn inv05_a_device_that_reads_rows_nobody_wrote_is_reported() {
 }
 
 #[test]
+fn inv08_attention_that_rounds_differently_in_a_batch_is_reported() {
+    // One unit in the last place, far within the tolerance, whenever there is more than one token.
+    let report = run_with("attention", Options::default(), || {
+        Run(|device, op, program| {
+            device.launch(program)?;
+            if matches!(op.op, Op::Attention(_)) && op.result.shape.rows() > 1 {
+                let off: Vec<u32> = read_words(device, &op.result).iter().map(|x| x ^ 1).collect();
+                write_words(device, &op.result, &off);
+            }
+            Ok(())
+        })
+    });
+    assert_only(&report, |case| case.contains("chunked") || case.contains("long"), 50);
+    assert!(
+        report.failures.len() > 80 && report.failures.iter().all(|f| f.what.contains("to the bit")),
+        "{report}"
+    );
+}
+
+#[test]
 fn inv07_a_device_that_does_not_check_index_data_is_reported() {
     let report = run_with("refuses", Options::default(), || {
         Run(|device, _, program| match device.launch(program) {

@@ -152,7 +152,7 @@ fn k11_a_device_that_refuses_an_operation_gets_the_rest() {
     // The placement is reported.
     let text = minfer_graph::export::Document::of_plan(plan.plan()).to_text();
     assert!(
-        text.contains("split 1 on cpu: 1 nodes; copies blk.0.ffn_gate.product from gpu (288 B)"),
+        text.contains("split 1 on cpu: 1 node; copies blk.0.ffn_gate.product from gpu (288 B)"),
         "{text}"
     );
 

@@ -51,3 +51,8 @@ fn human(bytes: usize) -> String {
     }
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
+
+/// `1 copy`, `2 copies`.
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}

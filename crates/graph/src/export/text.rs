@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Document, NodeRow, human};
+use super::{Document, NodeRow, count, human};
 
 pub(super) fn text(doc: &Document) -> String {
     let header = ["id", "label", "op", "sources", "type", "shape", "device", "split", "slot", "bytes"];
@@ -25,7 +25,7 @@ pub(super) fn text(doc: &Document) -> String {
     }
     for (i, split) in doc.splits.iter().enumerate() {
         let device = &doc.devices[split.device as usize].name;
-        let _ = write!(out, "split {i} on {device}: {} nodes", split.nodes.len());
+        let _ = write!(out, "split {i} on {device}: {}", count(split.nodes.len(), "node", "nodes"));
         for copy in &split.copies {
             let (from, label) =
                 (&doc.devices[copy.from as usize].name, &doc.nodes[copy.value as usize].label);
@@ -35,17 +35,17 @@ pub(super) fn text(doc: &Document) -> String {
     }
     for device in &doc.devices {
         let bytes = human(device.slots.iter().sum());
-        let _ = writeln!(out, "{}: {} slots, {bytes}", device.name, device.slots.len());
+        let _ = writeln!(out, "{}: {}, {bytes}", device.name, count(device.slots.len(), "slot", "slots"));
     }
     let t = &doc.totals;
     let _ = writeln!(
         out,
-        "{} nodes: {} run, {} absorbed by fusion; {} splits, {} copies ({})",
-        t.nodes,
+        "{}: {} run, {} absorbed by fusion; {}, {} ({})",
+        count(t.nodes, "node", "nodes"),
         t.running,
         t.dead,
-        t.splits,
-        t.copies,
+        count(t.splits, "split", "splits"),
+        count(t.copies, "copy", "copies"),
         human(t.copy_bytes)
     );
     let _ = writeln!(

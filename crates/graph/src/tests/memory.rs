@@ -260,3 +260,34 @@ fn an_operation_works_in_place_only_as_the_sole_reader_on_the_same_device() {
     assert_ne!(slot(twice), slot(first), "an operand read twice is not overwritten while it is read");
     assert_ne!(slot(after), slot(kept), "an output is not overwritten");
 }
+
+#[test]
+fn random_graphs_show_what_they_are_for() {
+    // A NaN in the truth would hide a poisoned read; and a graph without reuse, fusion or copies would test none of them.
+    let (mut finite, mut reuse, mut fused, mut copied, mut in_place) = (0, 0, 0, 0, 0);
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let fence = scattered(2, 3);
+    for _ in 0..200 {
+        let sample = samples(40).new_tree(&mut runner).unwrap().current();
+        let is_finite = |x: &u32| f32::from_bits(*x).is_finite();
+        finite += u32::from(truth(&sample).iter().flatten().all(is_finite));
+        let plan = plain(1).plan(sample.graph.clone(), &PlanOptions::default()).unwrap();
+        fused += u32::from(plan.dead.contains(&true));
+        reuse += u32::from(plan.memory.slots[0].len() * 2 < plan.graph.nodes().len());
+        let took_over = |(id, n): (NodeId, &crate::Node)| {
+            let slot = |v| plan.memory.slot(&plan.graph, v, DeviceId(0));
+            !plan.is_dead(id)
+                && !n.op.is_alias()
+                && n.sources.iter().any(|&s| slot(s).is_some() && slot(s) == slot(id))
+        };
+        in_place += u32::from(plan.graph.iter().any(took_over));
+        let plan =
+            plain(2).plan(sample.graph, &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap();
+        copied += u32::from(plan.splits.iter().any(|s| !s.copies.is_empty()));
+    }
+    let counts = [finite, reuse, fused, copied, in_place];
+    assert!(
+        counts.iter().all(|&c| c > 100) && finite > 190,
+        "finite, reuse, fused, copied, in place: {counts:?}"
+    );
+}

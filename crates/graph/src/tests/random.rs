@@ -196,7 +196,7 @@ pub fn last_reads(plan: &Plan) -> Vec<(NodeId, NodeId)> {
         let readers = graph.iter().filter(|&(id, n)| {
             !plan.is_dead(id) && n.op != Op::Reshape && n.sources.iter().any(|&s| names(s) == value)
         });
-        out.push((value, readers.map(|(id, _)| id).last().unwrap_or(value)));
+        out.push((value, readers.map(|(id, _)| id).next_back().unwrap_or(value)));
     }
     out
 }
