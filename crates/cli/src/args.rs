@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use minfer_engine::Isa;
 
-use crate::commands::bench;
+use crate::commands::{
+    bench, chat, completions, config, detokenize, devices, graph, inspect, list, logits, man, perplexity,
+    pull, rm, run, tokenize,
+};
 use crate::settings::KvType;
 
 const AFTER_HELP: &str = "\
@@ -49,7 +52,22 @@ pub struct Globals {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Run(run::RunArgs),
+    Chat(chat::ChatArgs),
+    Logits(logits::LogitsArgs),
+    Tokenize(tokenize::TokenizeArgs),
+    Detokenize(detokenize::DetokenizeArgs),
+    Inspect(inspect::InspectArgs),
+    Graph(graph::GraphArgs),
     Bench(bench::BenchArgs),
+    Perplexity(perplexity::PerplexityArgs),
+    Devices(devices::DevicesArgs),
+    Config(config::ConfigArgs),
+    Pull(pull::PullArgs),
+    List(list::ListArgs),
+    Rm(rm::RmArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// The model to use.

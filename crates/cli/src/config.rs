@@ -95,7 +95,12 @@ pub struct Flags<'a> {
 impl Config {
     /// Reads the environment and the file, and puts the flags above them.
     pub fn load(globals: &Globals, flags: Flags<'_>) -> Result<Self, ConfigError> {
-        let mut sources = Sources { variables: variables()?, file: BTreeMap::new(), path: PathBuf::new(), shown: Vec::new() };
+        let mut sources = Sources {
+            variables: variables()?,
+            file: BTreeMap::new(),
+            path: PathBuf::new(),
+            shown: Vec::new(),
+        };
         sources.read_file(globals.config.as_deref())?;
         sources.resolve(globals, flags)
     }
@@ -168,7 +173,8 @@ impl Sources {
         let models = self.take("models", globals.models.clone(), || Store::default_dir().ok())?;
         let model = self.take("model", model.map(str::to_owned), || Some(DEFAULT_MODEL.to_owned()))?;
         let verbose = self.take("verbose", globals.verbose.then_some(true), || Some(false))?;
-        let threads = self.take("threads", devices.threads, || Some(defaults.threads))?.unwrap_or(defaults.threads);
+        let threads =
+            self.take("threads", devices.threads, || Some(defaults.threads))?.unwrap_or(defaults.threads);
         let threads_batch = self.take("threads_batch", devices.threads_batch, || Some(threads))?;
         let kv_type = self.take("kv_type", devices.kv_type, || Some(KvType::F16))?.unwrap_or(KvType::F16);
         let isa = self.take::<Isa>("isa", devices.isa, || None)?;
@@ -278,7 +284,8 @@ mod tests {
 
     #[test]
     fn flags_come_before_variables_before_the_file_before_defaults() {
-        let origin = |config: &Config, key| config.shown.iter().find(|s| s.key == key).unwrap().origin.clone();
+        let origin =
+            |config: &Config, key| config.shown.iter().find(|s| s.key == key).unwrap().origin.clone();
         let variables = [("MINFER_THREADS", "2"), ("MINFER_BATCH", "64")];
         let file = "threads = 1\nbatch = 32\ncontext = 99";
         let config = resolve(&variables, file, Some(3)).unwrap();
@@ -301,11 +308,27 @@ mod tests {
 
     #[test]
     fn unknown_keys_and_wrong_values_are_named_even_where_overruled() {
-        refused(&[("MINFER_THREAD", "1")], "", "environment: unknown key MINFER_THREAD; known are MINFER_MODELS,");
+        refused(
+            &[("MINFER_THREAD", "1")],
+            "",
+            "environment: unknown key MINFER_THREAD; known are MINFER_MODELS,",
+        );
         refused(&[], "thread = 1", "configuration file c.toml: unknown key thread; known are models,");
-        refused(&[("MINFER_THREADS", "two")], "", "environment: MINFER_THREADS is \"two\", but must be a whole");
-        refused(&[], "threads = 0", "configuration file c.toml: threads is 0, but must be a whole number above 0");
-        refused(&[("MINFER_VERBOSE", "yes")], "", "environment: MINFER_VERBOSE is \"yes\", but must be true or");
+        refused(
+            &[("MINFER_THREADS", "two")],
+            "",
+            "environment: MINFER_THREADS is \"two\", but must be a whole",
+        );
+        refused(
+            &[],
+            "threads = 0",
+            "configuration file c.toml: threads is 0, but must be a whole number above 0",
+        );
+        refused(
+            &[("MINFER_VERBOSE", "yes")],
+            "",
+            "environment: MINFER_VERBOSE is \"yes\", but must be true or",
+        );
         refused(&[], "isa = \"sse\"", "configuration file c.toml: isa is \"sse\", but must be scalar,");
         refused(&[], "kv_type = 16", "configuration file c.toml: kv_type is 16, but must be f16 or f32");
     }

@@ -30,9 +30,6 @@ pub enum Failure {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A model file of which only metadata is read.
-    #[error("{0}")]
-    Model(String),
     /// Something to evaluate that cannot be used.
     #[error("{0}")]
     Input(String),
@@ -55,7 +52,7 @@ impl Failure {
         match self {
             Self::Arguments(error) if !error.use_stderr() => 0,
             Self::Arguments(_) | Self::Usage(_) | Self::Config(_) => 2,
-            Self::Store(_) | Self::Model(_) => 3,
+            Self::Store(_) => 3,
             Self::Engine(error) => match error.kind() {
                 ErrorKind::Model => 3,
                 ErrorKind::Input => 4,
@@ -69,7 +66,8 @@ impl Failure {
         }
     }
 
-    fn report(&self) {
+    /// Says what went wrong in one line, where there is something to say.
+    pub fn report(&self) {
         match self {
             Self::Arguments(error) if shows_help(error) => {
                 // Where neither stream can be written to, nobody is there to tell.

@@ -12,6 +12,8 @@ mod interrupt;
 mod model;
 mod output;
 mod progress;
+mod prompt;
+mod sampling;
 mod settings;
 
 fn main() -> std::process::ExitCode {

@@ -30,7 +30,12 @@ pub fn load(config: &Config) -> Result<Engine, Failure> {
         let info = engine.info();
         let devices = engine.devices();
         let devices: Vec<_> = devices.iter().map(|d| format!("{}: {}", d.name, d.description)).collect();
-        eprintln!("model    {} ({}, {} parameters)", engine.path().display(), info.architecture, info.parameters);
+        eprintln!(
+            "model    {} ({}, {} parameters)",
+            engine.path().display(),
+            info.architecture,
+            info.parameters
+        );
         eprintln!("devices  {}", devices.join("; "));
         eprintln!(
             "context  {} tokens, KV cache {} of {}",

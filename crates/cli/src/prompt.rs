@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use minfer_engine::chat::{ChatTemplate, Message, RenderOptions};
-use minfer_engine::{Engine, EngineError};
-use minfer_tokenizer::{Special, TokenId};
+use minfer_engine::chat::{ChatTemplate, Message, RenderOptions, Rendered};
+use minfer_engine::{Completion, Engine, EngineError};
+use minfer_tokenizer::{Special, TokenId, Tokenizer};
 
 use crate::exit::Failure;
 
@@ -36,34 +36,80 @@ pub fn text_or_standard_input(text: Option<String>) -> Result<Vec<u8>, Failure> 
     Ok(bytes)
 }
 
-/// The ids of a text as it is: control tokens are recognized, any byte is allowed, and BOS comes first if the model asks.
+/// A prompt's text with its ids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluated {
+    /// The text.
+    pub text: String,
+    /// Its ids.
+    pub ids: Vec<TokenId>,
+}
+
+impl Evaluated {
+    /// The prompt with its reply. Nothing, where the reply's tokens are more than its text: it was cut at a stop text.
+    pub fn then(mut self, engine: &Engine, reply: &Completion) -> Self {
+        let bytes = reply.tokens.iter().filter_map(|&id| engine.tokenizer().token_bytes(id));
+        if bytes.flatten().copied().ne(reply.text.bytes()) {
+            return Self::default();
+        }
+        self.text.push_str(&reply.text);
+        self.ids.extend_from_slice(&reply.tokens);
+        self
+    }
+}
+
+/// The ids of bytes as they are: control tokens are recognized, and BOS comes first if the model asks.
 pub fn raw(engine: &Engine, text: &[u8]) -> Vec<TokenId> {
     let mut ids = engine.tokenizer().encode_bytes(text, Special::Parse);
     engine.add_bos(&mut ids);
     ids
 }
 
-/// The ids of a conversation, as the model's template writes it, with the header of a reply at the end.
+/// As [`raw`], for a text in which control tokens are not recognized.
+pub fn raw_text(engine: &Engine, text: String) -> Evaluated {
+    Evaluated { ids: engine.tokenize_prompt(&text, Special::AsText), text }
+}
+
+/// A conversation as the model's template writes it, with the header of a reply at the end.
 ///
-/// What the messages say never becomes a control token.
+/// What the messages say never becomes a control token. Where the text goes on from `before`, the ids of that are
+/// kept: a reply's own tokens need not be those that its text would be cut into.
 pub fn conversation(
     engine: &Engine,
     template: &ChatTemplate,
     messages: &[Message],
-) -> Result<Vec<TokenId>, Failure> {
+    before: &Evaluated,
+) -> Result<Evaluated, Failure> {
     let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
     let rendered = template.render(messages, &options).map_err(EngineError::from)?;
+    let text = rendered.text().to_owned();
     let tokenizer = engine.tokenizer();
-    let mut ids = Vec::new();
+    if !before.ids.is_empty() && text.starts_with(&before.text) {
+        let rest = tokens_from(tokenizer, &rendered, before.text.len());
+        // Only a control token is the same whatever stands before it.
+        if rest.first().is_none_or(|&id| tokenizer.is_control(id)) {
+            return Ok(Evaluated { text, ids: [&before.ids[..], &rest].concat() });
+        }
+    }
+    let mut ids = tokens_from(tokenizer, &rendered, 0);
     let bos = tokenizer.bos().and_then(|id| Some((id, tokenizer.token_text(id)?)));
     if let Some((id, text)) = bos
         && rendered.needs_bos(tokenizer.add_bos(), text)
     {
-        ids.push(id);
+        ids.insert(0, id);
     }
+    Ok(Evaluated { text, ids })
+}
+
+/// The ids of what stands behind byte `from` of the text.
+fn tokens_from(tokenizer: &Tokenizer, rendered: &Rendered, from: usize) -> Vec<TokenId> {
+    let mut ids = Vec::new();
+    let mut start = 0;
     for segment in rendered.segments() {
+        let text = segment.text.get(from.saturating_sub(start)..).unwrap_or_default();
         let special = if segment.is_content { Special::AsText } else { Special::Parse };
-        ids.extend(tokenizer.encode(segment.text, special));
+        ids.extend(tokenizer.encode(text, special));
+        start += segment.text.len();
     }
-    Ok(ids)
+    ids
 }

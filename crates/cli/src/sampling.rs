@@ -89,7 +89,11 @@ impl SamplingArgs {
             dry_base: self.dry_base.unwrap_or(default.dry_base),
             dry_allowed_length: self.dry_allowed_length.unwrap_or(default.dry_allowed_length),
             dry_penalty_last_n: self.dry_penalty_last_n.unwrap_or(default.dry_penalty_last_n),
-            dry_sequence_breakers: if breakers.is_empty() { default.dry_sequence_breakers } else { breakers.clone() },
+            dry_sequence_breakers: if breakers.is_empty() {
+                default.dry_sequence_breakers
+            } else {
+                breakers.clone()
+            },
             xtc_probability: self.xtc_probability.unwrap_or(default.xtc_probability),
             xtc_threshold: self.xtc_threshold.unwrap_or(default.xtc_threshold),
             logit_bias: Vec::new(),

@@ -63,7 +63,7 @@ struct Row {
     isa: String,
     n_threads: usize,
     n_batch: usize,
-    type_kv: &'static str,
+    type_kv: String,
     n_prompt: usize,
     n_gen: usize,
     n_depth: usize,
@@ -177,7 +177,12 @@ impl RandomIds {
 }
 
 impl Row {
-    fn new(engine: &Engine, config: &Config, [n_prompt, n_gen, n_depth]: [usize; 3], times: &[Duration]) -> Self {
+    fn new(
+        engine: &Engine,
+        config: &Config,
+        [n_prompt, n_gen, n_depth]: [usize; 3],
+        times: &[Duration],
+    ) -> Self {
         let tokens = (n_prompt + n_gen) as f64;
         let samples_ns: Vec<u64> = times.iter().map(|t| t.as_nanos() as u64).collect();
         let samples_ts: Vec<f64> = times.iter().map(|t| tokens / t.as_secs_f64()).collect();
@@ -195,7 +200,7 @@ impl Row {
             isa: description.split(',').next().unwrap_or_default().to_owned(),
             n_threads: if n_gen == 0 { config.engine.threads_batch } else { config.engine.threads },
             n_batch: config.engine.n_batch,
-            type_kv: config.engine.kv_type.name(),
+            type_kv: config.engine.kv_type.name().to_ascii_lowercase(),
             n_prompt,
             n_gen,
             n_depth,
@@ -272,7 +277,8 @@ fn csv(rows: &[Row]) -> String {
         if i == 0 {
             let _ = writeln!(out, "{}", line(fields.iter().map(|(key, _)| (*key).clone()).collect()));
         }
-        let cell = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let cell =
+            |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let _ = writeln!(out, "{}", line(fields.iter().map(|(_, value)| quoted(cell(value))).collect()));
     }
     String::from_utf8(out).unwrap_or_default()

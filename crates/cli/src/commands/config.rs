@@ -35,7 +35,10 @@ pub fn run(args: ConfigArgs, globals: &Globals) -> Result<(), Failure> {
     }
     let mut text = String::new();
     if let Some(path) = default_file() {
-        text.push_str(&format!("# the configuration file, unless --config or MINFER_CONFIG names another: {}\n", path.display()));
+        text.push_str(&format!(
+            "# the configuration file, unless --config or MINFER_CONFIG names another: {}\n",
+            path.display()
+        ));
     }
     for shown in &config.shown {
         // JSON's texts, numbers and booleans are TOML's.

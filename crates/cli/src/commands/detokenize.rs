@@ -48,7 +48,9 @@ fn parse_ids(text: &str) -> Result<Vec<TokenId>, Failure> {
     let text = text.trim();
     let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     let words = inner.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    words.map(|word| word.parse().map_err(|_| Failure::Input(format!("{word:?} is not a token id")))).collect()
+    words
+        .map(|word| word.parse().map_err(|_| Failure::Input(format!("{word:?} is not a token id"))))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `minfer logits`: raw logits, for comparing engines.
 
 use clap::Args;
-use minfer_engine::sampling::argmax;
+use minfer_engine::sampling::logprobs;
 use minfer_engine::{Feed, Flow, Outputs, Step};
 use minfer_tokenizer::TokenId;
 use serde::Serialize;
@@ -46,8 +46,8 @@ pub fn run(args: LogitsArgs, globals: &Globals) -> Result<(), Failure> {
     let mut feeds = [Feed { sequence: &mut sequence, tokens: &args.ids, outputs: Outputs::From(0) }];
     engine.forward(&mut feeds, &mut |step| {
         if let Step::Logits { logits, .. } = step {
-            match argmax(logits) {
-                Ok((id, _)) => result.argmax.push(id),
+            match logprobs(logits, 0, 1) {
+                Ok(best) => result.argmax.extend(best.top.first().map(|top| top.0)),
                 Err(error) => {
                     bad = Some(error);
                     return Flow::Break(());

@@ -23,14 +23,15 @@ pub fn run(args: ManArgs) -> Result<(), Failure> {
     let mut root = Cli::command();
     root.build();
     if let Some(dir) = args.dir {
-        let write = std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), &dir));
+        let write =
+            std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), &dir));
         return write.map_err(|e| Failure::Usage(format!("--dir {}: {e}", dir.display())));
     }
     let page = match &args.command {
         None => root,
         Some(name) => match root.find_subcommand(name) {
             None => return Err(Failure::Usage(format!("there is no command {name:?}"))),
-            Some(command) => command.clone().display_name(format!("minfer-{name}")).name(format!("minfer-{name}")),
+            Some(command) => command.clone(),
         },
     };
     let mut text = Vec::new();

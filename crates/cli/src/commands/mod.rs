@@ -1,6 +1,21 @@
 //! One file per command: its flags and what it does.
 
 pub mod bench;
+pub mod chat;
+pub mod completions;
+pub mod config;
+pub mod detokenize;
+pub mod devices;
+pub mod graph;
+pub mod inspect;
+pub mod list;
+pub mod logits;
+pub mod man;
+pub mod perplexity;
+pub mod pull;
+pub mod rm;
+pub mod run;
+pub mod tokenize;
 
 use std::ffi::OsString;
 
@@ -14,6 +29,21 @@ use crate::exit::Failure;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     let Cli { globals, command } = Cli::try_parse_from(argv::expand(arguments))?;
     match command {
+        Command::Run(args) => run::run(args, &globals),
+        Command::Chat(args) => chat::run(args, &globals),
+        Command::Logits(args) => logits::run(args, &globals),
+        Command::Tokenize(args) => tokenize::run(args, &globals),
+        Command::Detokenize(args) => detokenize::run(args, &globals),
+        Command::Inspect(args) => inspect::run(args, &globals),
+        Command::Graph(args) => graph::run(args, &globals),
         Command::Bench(args) => bench::run(args, &globals),
+        Command::Perplexity(args) => perplexity::run(args, &globals),
+        Command::Devices(args) => devices::run(args, &globals),
+        Command::Config(args) => config::run(args, &globals),
+        Command::Pull(args) => pull::run(args, &globals),
+        Command::List(args) => list::run(args, &globals),
+        Command::Rm(args) => rm::run(args, &globals),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
     }
 }

@@ -6,8 +6,8 @@ use minfer_hub::ModelRef;
 use crate::args::Globals;
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
-use crate::progress::{Transfers, notice};
 use crate::output;
+use crate::progress::{Transfers, notice};
 
 /// Remove a model from the folder of models
 #[derive(Debug, Args)]

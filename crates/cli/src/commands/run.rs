@@ -13,6 +13,7 @@ use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
 use crate::progress::{Bar, notice};
+use crate::prompt::Evaluated;
 use crate::sampling::SamplingArgs;
 use crate::{interrupt, model, output, prompt};
 
@@ -83,8 +84,11 @@ struct TimingsJson {
 }
 
 pub fn run(args: RunArgs, globals: &Globals) -> Result<(), Failure> {
-    let flags =
-        Flags { model: args.model.model.as_deref(), devices: args.devices.clone(), context: args.context.clone() };
+    let flags = Flags {
+        model: args.model.model.as_deref(),
+        devices: args.devices.clone(),
+        context: args.context.clone(),
+    };
     let config = Config::load(globals, flags)?;
     // Everything that can be refused without the model is refused before it is loaded.
     let mut sampling = args.sampling.params()?;
@@ -146,7 +150,7 @@ fn prompt_ids(engine: &Engine, args: &RunArgs, text: &[u8]) -> Result<Vec<TokenI
     }
     let system = args.system.as_deref().map(|text| Message::new("system", text));
     let messages: Vec<_> = system.into_iter().chain([Message::new("user", text)]).collect();
-    prompt::conversation(engine, template, &messages)
+    Ok(prompt::conversation(engine, template, &messages, &Evaluated::default())?.ids)
 }
 
 fn answer<'a>(engine: &Engine, config: &Config, prompt: &'a [TokenId], done: &'a Completion) -> Answer<'a> {
@@ -178,7 +182,11 @@ pub fn report(done: &Completion, seed: u64) {
     let timings = &done.timings;
     line("prompt  ", timings.prompt_n, timings.prompt);
     line("generate", timings.predicted_n, timings.predicted);
-    eprintln!("ended    {} (seed {seed}, {} prompt tokens reused)", done.finish_reason.name(), timings.cached_n);
+    eprintln!(
+        "ended    {} (seed {seed}, {} prompt tokens reused)",
+        done.finish_reason.name(),
+        timings.cached_n
+    );
     // What was printed before must not be overtaken by what follows.
     let _ = io::Write::flush(&mut io::stderr());
 }
