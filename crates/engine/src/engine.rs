@@ -57,8 +57,8 @@ impl Engine {
         options.check()?;
         let path = path.as_ref().to_owned();
         let gguf = Gguf::open(&path)?;
-        let model = Model::from_gguf(&gguf)
-            .map_err(|source| EngineError::Model { path: path.clone(), source })?;
+        let model =
+            Model::from_gguf(&gguf).map_err(|source| EngineError::Model { path: path.clone(), source })?;
         let n_ctx = context_length(model.info(), options.n_ctx)?;
         let kv = kv_config(n_ctx, options);
         let source = Arc::new(GgufWeights(gguf.clone()));
@@ -78,7 +78,12 @@ impl Engine {
             loaded.map(|()| tokenizer)
         })?
         .map_err(|source| EngineError::Tokenizer { path: path.clone(), source })?;
-        let template = chat_template(&gguf, &tokenizer)?;
+        let source = gguf
+            .metadata()
+            .get_str("tokenizer.chat_template")
+            .map_err(|source| EngineError::Metadata { path: path.clone(), source })?;
+        let template =
+            source.map(|s| ChatTemplate::new(s, crate::chat::special_tokens(&tokenizer))).transpose()?;
         let pool = PagePool::new(kv.slots / kv.page, kv.page);
         Ok(Self { path, gguf, tokenizer, template, runner, pool, n_ctx, load_time: started.elapsed() })
     }
@@ -138,7 +143,8 @@ impl Engine {
     /// Bytes of the KV cache when it is full.
     pub fn kv_bytes(&self) -> usize {
         let kv = self.runner.kv();
-        let per_slot: usize = self.runner.model().kv_layers().iter().map(|l| 2 * l.kv_heads * l.head_dim).sum();
+        let per_slot: usize =
+            self.runner.model().kv_layers().iter().map(|l| 2 * l.kv_heads * l.head_dim).sum();
         per_slot * kv.slots * kv.dtype.type_size()
     }
 
@@ -204,10 +210,4 @@ fn kv_config(n_ctx: usize, options: &EngineOptions) -> KvConfig {
     let page = PAGE;
     let blocks = n_ctx.div_ceil(page);
     KvConfig { dtype: options.kv_type, slots: blocks * page * options.max_sequences, page, blocks }
-}
-
-fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, EngineError> {
-    let source = gguf.metadata().get_str("tokenizer.chat_template").ok().flatten();
-    let Some(source) = source else { return Ok(None) };
-    Ok(Some(ChatTemplate::new(source, crate::chat::special_tokens(tokenizer))?))
 }

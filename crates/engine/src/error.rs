@@ -33,6 +33,14 @@ pub enum EngineError {
         /// What is wrong.
         source: minfer_tokenizer::Error,
     },
+    /// The model file's chat template is not text.
+    #[error("{}: {source}", path.display())]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: minfer_gguf::MetadataError,
+    },
     /// The model's architecture, hyper-parameters or tensors are unusable.
     #[error("{}: {source}", path.display())]
     Model {
@@ -54,7 +62,7 @@ pub enum EngineError {
     #[error(transparent)]
     Sampling(#[from] SamplingError),
     /// The chat template failed.
-    #[error("chat template: {0}")]
+    #[error(transparent)]
     Template(#[from] TemplateError),
     /// A stop text is empty.
     #[error(transparent)]
@@ -110,7 +118,11 @@ impl EngineError {
     /// Whose fault it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Gguf(_) | Self::Tokenizer { .. } | Self::Model { .. } | Self::Graph(_) => ErrorKind::Model,
+            Self::Gguf(_)
+            | Self::Tokenizer { .. }
+            | Self::Metadata { .. }
+            | Self::Model { .. }
+            | Self::Graph(_) => ErrorKind::Model,
             Self::Plan(PlanError::MissingWeight { .. } | PlanError::WeightSize { .. }) => ErrorKind::Model,
             Self::Plan(_) | Self::Exec(_) | Self::NoDevice { .. } => ErrorKind::Device,
             Self::Sampling(_)

@@ -104,16 +104,19 @@ impl Engine {
         }
         let vocab_size = self.info().vocab_size;
         let tokenizer = self.tokenizer();
-        let mut sampler = Sampler::new(request.sampling.clone(), vocab_size, |id| tokenizer.token_bytes(id).unwrap_or_default())?;
+        let mut sampler = Sampler::new(request.sampling.clone(), vocab_size, |id| {
+            tokenizer.token_bytes(id).unwrap_or_default()
+        })?;
         sampler.prime(request.prompt)?;
         let mut stream = TextStream::new(request.stop)?;
         let mut logits = vec![0.0; vocab_size];
 
         let cached_n = sequence.keep_prefix_of(request.prompt);
         let started = Instant::now();
-        let mut flow = self.evaluate(sequence, &request.prompt[cached_n..], &mut logits, &mut |done, total| {
-            on_event(Event::Prompt { done, total })
-        })?;
+        let mut flow =
+            self.evaluate(sequence, &request.prompt[cached_n..], &mut logits, &mut |done, total| {
+                on_event(Event::Prompt { done, total })
+            })?;
         let prompt = started.elapsed();
 
         let started = Instant::now();

@@ -35,6 +35,7 @@ mod weights;
 pub use engine::{Engine, LoadProgress};
 pub use error::{EngineError, ErrorKind};
 pub use generate::{Completion, Event, FinishReason, Request, Timings};
+pub use minfer_backend_cpu::Isa;
 pub use options::EngineOptions;
 pub use runner::{Feed, Flow, Outputs, Step};
 pub use sequence::Sequence;

@@ -163,7 +163,8 @@ impl Runner {
             BatchShape { tokens: 1, outputs: 1, sequences: 1 },
         ] {
             let (graph, _) = self.graph(&batch)?;
-            let plan = self.scheduler.plan(graph, &PlanOptions { fusion: self.fusion, ..PlanOptions::default() })?;
+            let plan =
+                self.scheduler.plan(graph, &PlanOptions { fusion: self.fusion, ..PlanOptions::default() })?;
             let bound = self.scheduler.bind(plan, &self.source, progress)?;
             self.scheduler.unbind(bound);
         }
@@ -226,7 +227,12 @@ impl Runner {
     }
 
     /// Fills the inputs of the next step, from token `index` of feed `feed` on; returns where the step after it starts.
-    fn fill(&mut self, feeds: &mut [Feed<'_>], mut feed: usize, mut index: usize) -> Result<(usize, usize), EngineError> {
+    fn fill(
+        &mut self,
+        feeds: &mut [Feed<'_>],
+        mut feed: usize,
+        mut index: usize,
+    ) -> Result<(usize, usize), EngineError> {
         let step = &mut self.step;
         step.clear();
         while feed < feeds.len() && step.tokens.len() < self.n_batch {
