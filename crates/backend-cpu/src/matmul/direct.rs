@@ -4,6 +4,7 @@ use super::Target;
 use super::panel::{Inits, ScratchParts, TileInits};
 use crate::pack::PackedMatrix;
 use crate::pack::format::{Format, Sink, unit_blocks};
+use crate::pack::unpack::PREFETCH;
 use crate::quantize::{QuantizedRows, Tile};
 use crate::simd::{Simd, WithSimd};
 use std::marker::PhantomData;
@@ -81,9 +82,6 @@ impl<F: Format, const N: usize> WithSimd for Direct<'_, F, N> {
         }
     }
 }
-
-/// Bytes that quants are fetched ahead.
-const PREFETCH: usize = 4096;
 
 /// Where a unit of weights and the activations it meets lie.
 struct At {

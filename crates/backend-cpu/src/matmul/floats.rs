@@ -117,7 +117,7 @@ fn kernel<S: Simd>(
     if n == 1 {
         return if left >= 4 { run!(1, [w[0]], 4) } else { run!(1, [w[0]], 1) };
     }
-    if const { S::TILE_ACTS >= 12 } {
+    if const { S::TILE_ACTS >= 6 } {
         match left {
             12.. => return run!(2, w, 12),
             8.. => return run!(2, w, 8),

@@ -1,15 +1,9 @@
 //! The inner loop of the matmul: unpacked weights of two groups against a few activation rows.
 
 use crate::pack::GROUP_ROWS;
+use crate::pack::format::Format;
+use crate::pack::unpack::GroupPanel;
 use crate::simd::{Simd, WithSimd};
-
-/// The unpacked weights of a group: bytes `[k/4][16][4]`, then per sub-block 16 scales and 16 minima.
-#[derive(Clone, Copy)]
-pub(super) struct GroupPanel {
-    pub q: *const u8,
-    pub scales: *const f32,
-    pub mins: *const f32,
-}
 
 /// `N` consecutive activation rows of a tile; blocks are `stride` rows apart.
 #[derive(Clone, Copy)]
@@ -22,16 +16,77 @@ pub(super) struct Acts {
     pub stride: usize,
 }
 
-/// `G` groups × `N` activation rows over all of `k`. The results go to `acc`, `[G][N][16]`.
-pub(super) struct Micro<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize>
-{
-    pub w: [GroupPanel; G],
+/// The arguments of an inner loop.
+#[derive(Clone, Copy)]
+pub(super) struct Args {
+    /// Two groups; kernels for one take the first.
+    pub w: [GroupPanel; 2],
     pub x: Acts,
     /// 32-blocks.
     pub blocks: usize,
-    pub acc: *mut f32,
+    /// Receives the results: activation row `t`, group `g` at `t · stride + 16 g`.
+    pub out: *mut f32,
+    pub stride: usize,
+    /// Added to the results of the groups' rows, unless null.
+    pub bias: *const f32,
 }
 
+/// An inner loop for some number of groups and activation rows.
+///
+/// It is called through a pointer, so that it is compiled once and not inlined into the code of every format.
+pub(super) type Kernel<S> = unsafe fn(S, Args);
+
+/// The inner loop for [`Simd::TILE_GROUPS`] groups and `n ≤` [`Simd::TILE_ACTS`] activation rows (1 or an even number).
+#[inline(always)]
+pub(super) fn kernel<S: Simd, F: Format>(n: usize) -> Kernel<S> {
+    // The conditions are constant, so that each instruction set compiles only what it uses.
+    if const { F::MIN } {
+        if const { F::SUBS == 1 } { widths::<S, 1, true, false>(n) } else { widths::<S, 2, true, false>(n) }
+    } else if const { F::SUBS == 2 } {
+        widths::<S, 2, false, false>(n)
+    } else if const { F::WIDE && S::WIDE_ZERO != 0 } {
+        widths::<S, 1, false, true>(n)
+    } else {
+        widths::<S, 1, false, false>(n)
+    }
+}
+
+#[inline(always)]
+fn widths<S: Simd, const SUBS: usize, const MIN: bool, const WIDE: bool>(n: usize) -> Kernel<S> {
+    macro_rules! table {
+        ($g:literal: $($n:literal)*) => {
+            const { [$(run::<S, SUBS, MIN, WIDE, $g, $n> as Kernel<S>),*] }[n / 2]
+        };
+    }
+    if const { S::TILE_GROUPS == 2 } {
+        table!(2: 1 2 4 6)
+    } else if const { S::TILE_ACTS == 4 } {
+        table!(1: 1 2 4)
+    } else {
+        table!(1: 1 2)
+    }
+}
+
+/// # Safety
+/// The pointers of `args` are valid for `args.blocks` blocks of `G` groups and of `N` activation rows.
+unsafe fn run<
+    S: Simd,
+    const SUBS: usize,
+    const MIN: bool,
+    const WIDE: bool,
+    const G: usize,
+    const N: usize,
+>(
+    s: S,
+    args: Args,
+) {
+    s.vectorize(Micro::<SUBS, MIN, WIDE, G, N>(args));
+}
+
+/// `G` groups × `N` activation rows over all of `k`.
+struct Micro<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize>(Args);
+
+#[allow(clippy::needless_range_loop, reason = "plain loops over constants unroll; adaptors may not inline")]
 impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize> WithSimd
     for Micro<SUBS, MIN, WIDE, G, N>
 {
@@ -39,43 +94,47 @@ impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Micro { w, mut x, blocks, acc } = self;
-        // SAFETY: the pointers are valid for `blocks` blocks of the groups and of the `N` rows; `acc` is scratch
-        // memory for G · N vectors.
+        let Args { w, mut x, blocks, out, stride, bias } = self.0;
+        // SAFETY: `run`'s caller vouches for the pointers.
         unsafe {
-            for i in 0..G * N {
-                s.store(acc.add(i * GROUP_ROWS), s.splat(0.0));
-            }
+            let mut acc = [[s.splat(0.0); N]; G];
             for sub in 0..blocks * SUBS {
                 let mut sums = [[s.splat_i(0); N]; G];
                 for t in 0..N {
                     let init = s.splat_i(*x.init.add(t));
-                    for sums in &mut sums {
-                        sums[t] = init;
+                    for g in 0..G {
+                        sums[g][t] = init;
                     }
                 }
                 for quad in 0..8 / SUBS {
-                    let bytes = w.map(|w| s.load_i(w.q.add((sub * (8 / SUBS) + quad) * 64)));
+                    let mut bytes = [s.splat_i(0); G];
+                    for g in 0..G {
+                        bytes[g] = s.load_i(w[g].q.add((sub * (8 / SUBS) + quad) * 64));
+                    }
                     for t in 0..N {
                         let a = s.bcast4(x.q.add((quad * x.stride + t) * 4));
-                        for (sums, bytes) in sums.iter_mut().zip(bytes) {
-                            sums[t] =
-                                if WIDE { s.dot4_wide(sums[t], bytes, a) } else { s.dot4(sums[t], bytes, a) };
+                        for g in 0..G {
+                            sums[g][t] = if WIDE {
+                                s.dot4_wide(sums[g][t], bytes[g], a)
+                            } else {
+                                s.dot4(sums[g][t], bytes[g], a)
+                            };
                         }
                     }
                 }
-                let scales = w.map(|w| s.load(w.scales.add(sub * GROUP_ROWS)));
+                let mut scales = [s.splat(0.0); G];
+                for g in 0..G {
+                    scales[g] = s.load(w[g].scales.add(sub * GROUP_ROWS));
+                }
                 for t in 0..N {
                     let (d, c) = (s.splat(*x.d.add(t)), s.splat(*x.c.add(t)));
                     for g in 0..G {
-                        let at = acc.add((g * N + t) * GROUP_ROWS);
                         let nd = s.fma(s.bits_f(sums[g][t]), d, c);
-                        let mut sum = s.fma(nd, scales[g], s.load(at));
+                        acc[g][t] = s.fma(nd, scales[g], acc[g][t]);
                         if MIN {
                             let min = s.load(w[g].mins.add(sub * GROUP_ROWS));
-                            sum = s.fma(min, s.splat(*x.mins.add(t)), sum);
+                            acc[g][t] = s.fma(min, s.splat(*x.mins.add(t)), acc[g][t]);
                         }
-                        s.store(at, sum);
                     }
                 }
                 x.q = x.q.add(8 / SUBS * x.stride * 4);
@@ -84,6 +143,16 @@ impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const
                 if SUBS == 1 || sub % 2 == 1 {
                     x.d = x.d.add(x.stride);
                     x.c = x.c.add(x.stride);
+                }
+            }
+            for g in 0..G {
+                let bias = if bias.is_null() { None } else { Some(s.load(bias.add(g * GROUP_ROWS))) };
+                for t in 0..N {
+                    let sum = match bias {
+                        Some(bias) => s.add(acc[g][t], bias),
+                        None => acc[g][t],
+                    };
+                    s.store(out.add(t * stride + g * GROUP_ROWS), sum);
                 }
             }
         }

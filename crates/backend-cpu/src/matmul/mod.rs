@@ -240,6 +240,12 @@ struct Target {
 }
 
 impl Target {
+    /// Where the results of a group for activation row `t` go.
+    #[inline(always)]
+    fn at(&self, t: usize, group: usize) -> *mut f32 {
+        self.out.wrapping_add(t * self.stride + group * GROUP_ROWS)
+    }
+
     /// Writes the results of one group for activation row `t`.
     ///
     /// # Safety
@@ -250,7 +256,7 @@ impl Target {
         let n = (self.rows - row).min(GROUP_ROWS);
         // SAFETY: rows `row..row + n` of output row `t` are within the output, and of the bias.
         unsafe {
-            let out = self.out.add(t * self.stride + row);
+            let out = self.at(t, group);
             if n == GROUP_ROWS {
                 let acc = match self.bias {
                     Some(bias) => s.add(acc, s.load(bias.add(row))),

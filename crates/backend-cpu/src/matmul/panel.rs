@@ -1,8 +1,9 @@
 //! Many activation rows: weights of a few groups are unpacked once into scratch memory, then meet every tile.
 
-use super::micro::{Acts, GroupPanel, Micro};
+use super::micro::{self, Acts, Args};
 use super::{PANEL_GROUPS, Target};
-use crate::pack::format::{Format, Sink, unit_blocks};
+use crate::pack::format::{Format, unit_blocks};
+use crate::pack::unpack::{GroupPanel, UnpackUnits};
 use crate::pack::{GROUP_ROWS, PackedMatrix};
 use crate::quantize::{MAGIC_BITS, QuantizedRows, TILE_ROWS, Tile};
 use crate::simd::{LANES, Simd, WithSimd};
@@ -85,27 +86,22 @@ impl<F: Format> WithSimd for Inits<F> {
     type Output = TileInits;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _s: S) -> TileInits {
+    fn with_simd<S: Simd>(self, s: S) -> TileInits {
         let Inits { tile, k, scratch, .. } = self;
         let zero = F::ZERO - if F::WIDE { S::WIDE_ZERO } else { 0 };
-        let (n, blocks) = (tile.n, k / 32);
-        // SAFETY: the tile has `blocks` blocks of `n` rows; the scratch parts have room for TILE_ROWS ≥ n rows.
+        let sums = if F::SUBS == 1 { tile.sums } else { tile.halves };
+        let count = k / 32 * F::SUBS * tile.n;
+        // SAFETY: the tile has `count` sums, and the scratch parts have room for as many.
         unsafe {
-            for b in 0..blocks {
-                for t in 0..n {
-                    let h = |half: usize| *tile.sums.add((b * 2 + half) * n + t);
-                    if F::SUBS == 1 {
-                        *scratch.init.add(b * n + t) =
-                            MAGIC_BITS.wrapping_sub(h(0).wrapping_add(h(1)).wrapping_mul(zero));
-                    } else {
-                        for half in 0..2 {
-                            let at = (b * 2 + half) * n + t;
-                            *scratch.init.add(at) = MAGIC_BITS.wrapping_sub(h(half).wrapping_mul(zero));
-                            if F::MIN {
-                                *scratch.act_mins.add(at) = *tile.d.add(b * n + t) * h(half) as f32;
-                            }
-                        }
-                    }
+            // Both buffers are padded to whole vectors.
+            for i in (0..count).step_by(LANES) {
+                let sum = s.mul_i(s.load_i(sums.add(i).cast()), s.splat_i(zero));
+                s.store_i(scratch.init.add(i).cast(), s.sub_i(s.splat_i(MAGIC_BITS), sum));
+            }
+            if F::SUBS == 2 && F::MIN {
+                for i in 0..count {
+                    let block = i / (2 * tile.n);
+                    *scratch.act_mins.add(i) = *tile.d.add(block * tile.n + i % tile.n) * *sums.add(i) as f32;
                 }
             }
         }
@@ -144,58 +140,6 @@ struct Panel<'a, F> {
     format: PhantomData<F>,
 }
 
-/// Stores unpacked quants.
-struct Store(*mut u8);
-
-impl<S: Simd> Sink<S> for Store {
-    #[inline(always)]
-    fn put(&mut self, s: S, block: usize, quad: usize, w: S::I) {
-        // SAFETY: points to the step's blocks within the panel.
-        unsafe { s.store_i(self.0.add((block * 8 + quad) * 64), w) }
-    }
-}
-
-/// Unpacks a group.
-///
-/// # Safety
-/// `panel` has room for a group's quants, scales and minima.
-#[inline(always)]
-unsafe fn unpack<S: Simd, F: Format>(
-    s: S,
-    weights: &PackedMatrix<'_>,
-    group: usize,
-    panel: GroupPanel,
-) -> GroupPanel {
-    let layout = weights.layout();
-    let meta = weights.group(group).as_ptr();
-    // SAFETY: a group holds `k` elements' units; the panel has room for them.
-    unsafe {
-        let quants = meta.add(layout.quants_at());
-        for unit in 0..layout.k() / (32 * unit_blocks::<F>()) {
-            let (meta, quants) = (meta.add(unit * F::META), quants.add(unit * F::QUANTS));
-            let subs = unit_blocks::<F>() * F::SUBS;
-            for sub in 0..subs {
-                let at = (unit * subs + sub) * GROUP_ROWS;
-                s.store(panel.scales.cast_mut().add(at), F::scale(s, meta, sub));
-                if F::MIN {
-                    s.store(panel.mins.cast_mut().add(at), F::min(s, meta, sub));
-                }
-            }
-            if !F::PLAIN {
-                let step_bytes = F::STEP_BLOCKS * 512;
-                let out = panel.q.cast_mut().add(unit * F::STEPS * step_bytes);
-                F::weights::<S, 0>(s, quants, &mut Store(out));
-                if const { F::STEPS == 4 } {
-                    F::weights::<S, 1>(s, quants, &mut Store(out.add(step_bytes)));
-                    F::weights::<S, 2>(s, quants, &mut Store(out.add(2 * step_bytes)));
-                    F::weights::<S, 3>(s, quants, &mut Store(out.add(3 * step_bytes)));
-                }
-            }
-        }
-        if F::PLAIN { GroupPanel { q: quants, ..panel } } else { panel }
-    }
-}
-
 impl<F: Format> WithSimd for Panel<'_, F> {
     type Output = ();
 
@@ -210,8 +154,18 @@ impl<F: Format> WithSimd for Panel<'_, F> {
         };
         let mut panels = [place(0); PANEL_GROUPS];
         for (i, group) in groups.clone().enumerate() {
-            // SAFETY: the scratch memory has PANEL_GROUPS places.
-            panels[i] = unsafe { unpack::<S, F>(s, weights, group, place(i)) };
+            let meta = weights.group(group).as_ptr();
+            let quants = meta.wrapping_add(weights.layout().quants_at());
+            // The scratch memory has PANEL_GROUPS places.
+            let panel = place(i);
+            s.vectorize(UnpackUnits::<F> {
+                meta,
+                quants,
+                units: k / (32 * unit_blocks::<F>()),
+                panel,
+                format: PhantomData,
+            });
+            panels[i] = if F::PLAIN { GroupPanel { q: quants.cast_mut(), ..panel } } else { panel };
         }
         for index in 0..x.layout().tiles() {
             let tile = x.tile(index);
@@ -221,23 +175,39 @@ impl<F: Format> WithSimd for Panel<'_, F> {
                 let used = S::TILE_GROUPS.min(groups.len() - first);
                 let pair = [panels[first], panels[first + used - 1]];
                 let mut t = 0;
+                let whole =
+                    target.rows >= (groups.start + first + used) * GROUP_ROWS && used == S::TILE_GROUPS;
                 while t < tile.n {
                     let n = S::TILE_ACTS.min(tile.n - t);
-                    // SAFETY: rows t..t + n are within the tile, and the output has them.
+                    let row = index * TILE_ROWS + t;
+                    let group = groups.start + first;
+                    let real = n.min(tile.rows - t);
+                    let acts = Acts {
+                        q: tile.q.wrapping_add(t * 4),
+                        d: tile.d.wrapping_add(t),
+                        c: tile.c.wrapping_add(t),
+                        mins: inits.mins.wrapping_add(t),
+                        init: inits.init.wrapping_add(t),
+                        stride: tile.n,
+                    };
+                    let kernel = micro::kernel::<S, F>(n);
+                    // SAFETY: rows t..t + n are within the tile. Where all rows and columns of the result exist, they
+                    // are written to the output, else to scratch memory and those that do exist copied.
                     unsafe {
-                        let acts = Acts {
-                            q: tile.q.add(t * 4),
-                            d: tile.d.add(t),
-                            c: tile.c.add(t),
-                            mins: inits.mins.add(t),
-                            init: inits.init.add(t),
-                            stride: tile.n,
-                        };
-                        micro::<S, F>(s, pair, acts, n, k / 32, parts.acc);
-                        for g in 0..used {
-                            for i in 0..n.min(tile.rows - t) {
-                                let acc = s.load(parts.acc.add((g * n + i) * LANES));
-                                target.store(s, index * TILE_ROWS + t + i, groups.start + first + g, acc);
+                        if whole && real == n {
+                            let out = target.at(row, group);
+                            let bias = target.bias.map_or(std::ptr::null(), |b| b.add(group * GROUP_ROWS));
+                            kernel(
+                                s,
+                                Args { w: pair, x: acts, blocks: k / 32, out, stride: target.stride, bias },
+                            );
+                        } else {
+                            let (out, stride) = (parts.acc, S::TILE_GROUPS * GROUP_ROWS);
+                            let bias = std::ptr::null();
+                            kernel(s, Args { w: pair, x: acts, blocks: k / 32, out, stride, bias });
+                            for (i, g) in (0..real).flat_map(|i| (0..used).map(move |g| (i, g))) {
+                                let sums = s.load(out.add(i * stride + g * GROUP_ROWS));
+                                target.store(s, row + i, group + g, sums);
                             }
                         }
                     }
@@ -245,49 +215,5 @@ impl<F: Format> WithSimd for Panel<'_, F> {
                 }
             }
         }
-    }
-}
-
-/// Runs the inner loop for `S::TILE_GROUPS` groups and `n ≤ S::TILE_ACTS` activation rows.
-///
-/// # Safety
-/// As for [`Micro`].
-#[inline(always)]
-unsafe fn micro<S: Simd, F: Format>(
-    s: S,
-    w: [GroupPanel; 2],
-    x: Acts,
-    n: usize,
-    blocks: usize,
-    acc: *mut f32,
-) {
-    macro_rules! with_n {
-        ($subs:literal, $min:literal, $wide:literal, $g:literal, $w:expr, $($n:literal)*) => {
-            match n {
-                $($n => s.vectorize(Micro::<$subs, $min, $wide, $g, $n> { w: $w, x, blocks, acc }),)*
-                _ => unreachable!("a tile has 1 or an even number of rows, up to {}", S::TILE_ACTS),
-            }
-        };
-    }
-    // The conditions are constant, so that each instruction set compiles only what it uses.
-    macro_rules! with_tile {
-        ($subs:literal, $min:literal, $wide:literal) => {
-            if const { S::TILE_GROUPS == 2 } {
-                with_n!($subs, $min, $wide, 2, w, 1 2 4 6 8 10 12)
-            } else if const { S::TILE_ACTS == 4 } {
-                with_n!($subs, $min, $wide, 1, [w[0]], 1 2 4)
-            } else {
-                with_n!($subs, $min, $wide, 1, [w[0]], 1 2)
-            }
-        };
-    }
-    if const { F::MIN } {
-        if const { F::SUBS == 1 } { with_tile!(1, true, false) } else { with_tile!(2, true, false) }
-    } else if const { F::SUBS == 2 } {
-        with_tile!(2, false, false)
-    } else if const { F::WIDE && S::WIDE_ZERO != 0 } {
-        with_tile!(1, false, true)
-    } else {
-        with_tile!(1, false, false)
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod float;
 pub(crate) mod format;
 mod kquant;
 mod legacy;
-mod unpack;
+pub(crate) mod unpack;
 
 use crate::simd::Isa;
 use float::FloatFormat;

@@ -139,7 +139,8 @@ fn room(rows: usize) -> usize {
 }
 
 /// Offsets of a tile's parts, each aligned to 64 bytes. For `n` rows (with padding) and `b` blocks they are: quants
-/// `i8[8b][n][4]`; scales `d`, `-3·2²²·d` and `d·sum`, `f32[b][n]` each; sums of half blocks `i32[b][2][n]`.
+/// `i8[8b][n][4]`; scales `d`, `-3·2²²·d` and `d·sum`, `f32[b][n]` each; sums of blocks
+/// `i32[b][n]`, and of half blocks `i32[b][2][n]`.
 #[derive(Clone, Copy)]
 struct Parts {
     n: usize,
@@ -147,6 +148,7 @@ struct Parts {
     c: usize,
     ds: usize,
     sums: usize,
+    halves: usize,
     bytes: usize,
 }
 
@@ -163,7 +165,8 @@ impl Parts {
             c: d + scales,
             ds: d + 2 * scales,
             sums: d + 3 * scales,
-            bytes: d + 3 * scales + align(k / BLOCK * n * 8),
+            halves: d + 4 * scales,
+            bytes: d + 4 * scales + align(k / BLOCK * n * 8),
         }
     }
 }
@@ -179,8 +182,10 @@ pub(crate) struct Tile {
     pub c: *const f32,
     /// `d · (sum of the block's quants)`, `[k/32][n]`.
     pub ds: *const f32,
-    /// Sums of half blocks, `[k/32][2][n]`.
+    /// Sums of blocks, `[k/32][n]`.
     pub sums: *const i32,
+    /// Sums of half blocks, `[k/32][2][n]`.
+    pub halves: *const i32,
     /// Rows with padding: the `n` above.
     pub n: usize,
     /// Rows.
@@ -222,6 +227,7 @@ impl<'a> QuantizedRows<'a> {
             c: p.wrapping_add(parts.c).cast(),
             ds: p.wrapping_add(parts.ds).cast(),
             sums: p.wrapping_add(parts.sums).cast(),
+            halves: p.wrapping_add(parts.halves).cast(),
             n: parts.n,
             rows,
         }
@@ -288,13 +294,15 @@ impl WithSimd for QuantizeTile<'_> {
                     for (i, quad) in bytes.as_chunks::<4>().0.iter().enumerate() {
                         out.add(((b * 8 + i) * n + t) * 4).cast::<[i8; 4]>().write(*quad);
                     }
+                    let sum = h0.wrapping_add(h1);
                     let at = (b * n + t) * 4;
                     out.add(parts.d + at).cast::<f32>().write_unaligned(d);
                     out.add(parts.c + at).cast::<f32>().write_unaligned(-MAGIC * d);
-                    out.add(parts.ds + at).cast::<f32>().write_unaligned(d * h0.wrapping_add(h1) as f32);
-                    let sums = out.add(parts.sums + (b * 2 * n + t) * 4);
-                    sums.cast::<i32>().write_unaligned(h0);
-                    sums.add(4 * n).cast::<i32>().write_unaligned(h1);
+                    out.add(parts.ds + at).cast::<f32>().write_unaligned(d * sum as f32);
+                    out.add(parts.sums + at).cast::<i32>().write_unaligned(sum);
+                    let halves = out.add(parts.halves + (b * 2 * n + t) * 4);
+                    halves.cast::<i32>().write_unaligned(h0);
+                    halves.add(4 * n).cast::<i32>().write_unaligned(h1);
                 }
             }
         }

@@ -43,8 +43,10 @@ fn every_value_is_within_half_a_step_and_the_sums_are_of_the_quants() {
                 }
                 for (half, want) in halves.into_iter().enumerate() {
                     // SAFETY: within the tile.
-                    assert_eq!(unsafe { tile.sums.add((b * 2 + half) * tile.n + lane).read() }, want);
+                    assert_eq!(unsafe { tile.halves.add((b * 2 + half) * tile.n + lane).read() }, want);
                 }
+                // SAFETY: within the tile.
+                assert_eq!(unsafe { tile.sums.add(b * tile.n + lane).read() }, halves[0] + halves[1]);
                 assert_eq!(at(tile.ds), d * (halves[0] + halves[1]) as f32);
             }
         }

@@ -280,6 +280,10 @@ impl Simd for Avx2 {
         both!(_mm256_sub_epi32, a, b)
     }
     #[inline(always)]
+    fn mul_i(self, a: I, b: I) -> I {
+        both!(_mm256_mullo_epi32, a, b)
+    }
+    #[inline(always)]
     fn max_i(self, a: I, b: I) -> I {
         both!(_mm256_max_epi32, a, b)
     }

@@ -47,7 +47,7 @@ fn halves(s: Avx512, a: __m512) -> (__m256, __m256) {
 impl Simd for Avx512 {
     const ISA: Isa = Isa::Avx512Vnni;
     const WIDE_ZERO: i32 = 0;
-    const TILE_ACTS: usize = 12;
+    const TILE_ACTS: usize = 6;
     const TILE_GROUPS: usize = 2;
     const DIRECT_ROWS: usize = 4;
     type F = __m512;
@@ -288,6 +288,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn sub_i(self, a: __m512i, b: __m512i) -> __m512i {
         op!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn mul_i(self, a: __m512i, b: __m512i) -> __m512i {
+        op!(_mm512_mullo_epi32(a, b))
     }
     #[inline(always)]
     fn max_i(self, a: __m512i, b: __m512i) -> __m512i {

@@ -419,6 +419,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a - b`, wrapping.
     fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a · b`, wrapping.
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// The larger of the signed lanes.
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise and.

@@ -264,6 +264,10 @@ impl Simd for Neon {
         each!(vsubq_s32, a, b)
     }
     #[inline(always)]
+    fn mul_i(self, a: I, b: I) -> I {
+        each!(vmulq_s32, a, b)
+    }
+    #[inline(always)]
     fn max_i(self, a: I, b: I) -> I {
         each!(vmaxq_s32, a, b)
     }

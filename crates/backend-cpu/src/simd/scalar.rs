@@ -182,6 +182,10 @@ impl Simd for Scalar {
         from_fn(|i| a[i].wrapping_sub(b[i]))
     }
     #[inline]
+    fn mul_i(self, a: I, b: I) -> I {
+        from_fn(|i| a[i].wrapping_mul(b[i]))
+    }
+    #[inline]
     fn max_i(self, a: I, b: I) -> I {
         from_fn(|i| a[i].max(b[i]))
     }

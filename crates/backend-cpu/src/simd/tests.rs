@@ -81,6 +81,7 @@ impl WithSimd for Everything<'_> {
         push_i(s.splat_i(self.i[0][5]));
         push_i(s.add_i(x, y));
         push_i(s.sub_i(x, y));
+        push_i(s.mul_i(x, y));
         push_i(s.max_i(x, y));
         push_i(s.and_i(x, y));
         push_i(s.or_i(x, y));
