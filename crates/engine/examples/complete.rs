@@ -29,6 +29,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ControlFlow::Continue(())
     })?;
     let t = done.timings;
-    eprintln!("\nload {:?}, prompt {} in {:?}, {} tokens in {:?}", engine.load_time(), t.prompt_n, t.prompt, t.predicted_n, t.predicted);
+    eprintln!(
+        "\nload {:?}, prompt {} in {:?}, {} tokens in {:?}",
+        engine.load_time(),
+        t.prompt_n,
+        t.prompt,
+        t.predicted_n,
+        t.predicted
+    );
     Ok(())
 }

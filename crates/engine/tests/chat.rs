@@ -412,3 +412,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn u06_the_end_of_a_stream_passes_through_the_same_splitter() {
+    // The last piece holds the start of a closing tag: it is reasoning, whole, and nothing of it is lost or shown as the answer.
+    let mut splitter = ReasoningSplitter::new("<think>", "</think>", true);
+    let shown = splitter.push("so 2 < 3</thi");
+    assert_eq!((shown.reasoning.as_str(), shown.answer.as_str()), ("so 2 < 3", ""));
+    let last = splitter.finish();
+    assert_eq!((last.reasoning.as_str(), last.answer.as_str()), ("</thi", ""));
+    // The closing tag comes in the last piece: what follows it is the answer.
+    let mut splitter = ReasoningSplitter::new("<think>", "</think>", true);
+    let first = splitter.push("hm</think");
+    let second = splitter.push(">yes");
+    let last = splitter.finish();
+    assert_eq!(first.reasoning + &second.reasoning + &last.reasoning, "hm");
+    assert_eq!(first.answer + &second.answer + &last.answer, "yes");
+}

@@ -26,7 +26,11 @@ fn model(name: &str) -> PathBuf {
         PathBuf::from,
     );
     let path = dir.join(format!("{name}.gguf"));
-    assert!(path.is_file(), "{} is missing; `cargo xtask test` fetches the models and runs the tests", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing; `cargo xtask test` fetches the models and runs the tests",
+        path.display()
+    );
     path
 }
 
@@ -78,11 +82,16 @@ fn follows_the_reference(name: &str) {
                 difference += (f64::from(logprobs(row, id, 0).unwrap().logprob) - expected).abs();
                 compared += 1;
             }
-            let ours = (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best }) as TokenId;
+            let ours =
+                (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best }) as TokenId;
             if ours != chosen[i] {
                 let best = top[0].1;
                 let gap = top.iter().find(|t| t.0 == ours).map_or(f64::INFINITY, |t| best - t.1);
-                assert!(gap <= NEAR_TIE, "{name}: {text:?}, step {i}: {ours} for {}, {gap} nats apart", chosen[i]);
+                assert!(
+                    gap <= NEAR_TIE,
+                    "{name}: {text:?}, step {i}: {ours} for {}, {gap} nats apart",
+                    chosen[i]
+                );
                 ties += 1;
             }
         }

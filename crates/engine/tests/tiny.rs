@@ -29,8 +29,7 @@ fn feed(engine: &mut Engine, sequence: &mut Sequence, tokens: &[TokenId], pieces
     let mut rows = Vec::new();
     let mut start = 0;
     for &len in pieces {
-        let mut feeds =
-            [Feed { sequence, tokens: &tokens[start..start + len], outputs: Outputs::From(0) }];
+        let mut feeds = [Feed { sequence, tokens: &tokens[start..start + len], outputs: Outputs::From(0) }];
         engine
             .forward(&mut feeds, &mut |step| {
                 if let Step::Logits { logits, .. } = step {
@@ -49,14 +48,14 @@ fn tokens(n: usize) -> Vec<TokenId> {
     (0..n as TokenId).map(|i| (i * 37 + 11) % 190 + 3).collect()
 }
 
-fn greedy(engine: &mut Engine, sequence: &mut Sequence, prompt: &[TokenId], n: Option<usize>) -> Vec<TokenId> {
-    let request = Request {
-        prompt,
-        sampling: SamplingParams::greedy(),
-        max_tokens: n,
-        stop: &[],
-        ignore_eos: true,
-    };
+fn greedy(
+    engine: &mut Engine,
+    sequence: &mut Sequence,
+    prompt: &[TokenId],
+    n: Option<usize>,
+) -> Vec<TokenId> {
+    let request =
+        Request { prompt, sampling: SamplingParams::greedy(), max_tokens: n, stop: &[], ignore_eos: true };
     engine.generate(sequence, &request, &mut |_| ControlFlow::Continue(())).unwrap().tokens
 }
 
@@ -238,7 +237,8 @@ fn inv14_another_shape_makes_another_plan() {
     let mut engine = load("tiny-qwen2", &options());
     let ids = tokens(12);
     let mut plans = Vec::new();
-    for (len, outputs) in [(5, Outputs::Last), (6, Outputs::Last), (6, Outputs::From(0)), (6, Outputs::Last)] {
+    for (len, outputs) in [(5, Outputs::Last), (6, Outputs::Last), (6, Outputs::From(0)), (6, Outputs::Last)]
+    {
         let mut sequence = engine.new_sequence();
         let mut feeds = [Feed { sequence: &mut sequence, tokens: &ids[..len], outputs }];
         engine.forward(&mut feeds, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -359,11 +359,47 @@ fn settings_out_of_range_are_named() {
         let path = path("tiny-llama.gguf".to_owned());
         Engine::load(path, &options, &mut |_| {}).unwrap_err().to_string()
     };
-    assert_eq!(refused(EngineOptions { n_ctx: Some(0), ..options() }), "the context length is 0, but must be at least 1");
-    assert_eq!(refused(EngineOptions { n_batch: 0, ..options() }), "the batch size is 0, but must be at least 1");
-    assert_eq!(refused(EngineOptions { threads: 0, ..options() }), "the thread count is 0, but must be at least 1");
+    assert_eq!(
+        refused(EngineOptions { n_ctx: Some(0), ..options() }),
+        "the context length is 0, but must be at least 1"
+    );
+    assert_eq!(
+        refused(EngineOptions { n_batch: 0, ..options() }),
+        "the batch size is 0, but must be at least 1"
+    );
+    assert_eq!(
+        refused(EngineOptions { threads: 0, ..options() }),
+        "the thread count is 0, but must be at least 1"
+    );
     assert_eq!(
         refused(EngineOptions { kv_type: DType::Q8_0, ..options() }),
         "the KV type is Q8_0, but must be f16 or f32"
     );
+}
+
+#[test]
+fn k15_cancelling_one_sequence_stops_it_within_a_step_and_leaves_the_other_alone() {
+    let mut engine = load("tiny-llama", &EngineOptions { n_ctx: Some(64), max_sequences: 2, ..options() });
+    let prompt = tokens(20);
+    let mut alone = engine.new_sequence();
+    let expected = greedy(&mut engine, &mut alone, &prompt, Some(12));
+    drop(alone);
+    let free = engine.free_positions();
+
+    let (mut kept, mut cancelled) = (engine.new_sequence(), engine.new_sequence());
+    assert_eq!(greedy(&mut engine, &mut kept, &prompt, Some(5)), expected[..5]);
+    let request = Request {
+        prompt: &tokens(30)[4..],
+        sampling: SamplingParams::greedy(),
+        max_tokens: Some(30),
+        stop: &[],
+        ignore_eos: true,
+    };
+    let stopped = engine.generate(&mut cancelled, &request, &mut |_| ControlFlow::Break(())).unwrap();
+    assert_eq!((stopped.tokens.len(), stopped.finish_reason), (0, FinishReason::Cancelled));
+    drop(cancelled);
+    let longer = [&prompt[..], &expected[..5]].concat();
+    assert_eq!(greedy(&mut engine, &mut kept, &longer, Some(7)), expected[5..]);
+    drop(kept);
+    assert_eq!(engine.free_positions(), free);
 }
