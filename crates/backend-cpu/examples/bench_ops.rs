@@ -78,11 +78,15 @@ fn rows(isa: Isa) {
     };
     let (xp, yp) = (x.as_ptr(), y.as_ptr());
     let norm = RmsNorm { rows: n, width, eps: 1e-6 };
-    // SAFETY (all calls): every array has `n · width` elements.
+    // SAFETY: every array has `n · width` elements.
     show("rms_norm", &mut |o| unsafe { ops::rms_norm(isa, norm, o, xp, Some(yp)) });
+    // SAFETY: every array has `n · width` elements.
     show("add", &mut |o| unsafe { ops::binary(isa, Binary::Add, o, xp, yp, n * width) });
+    // SAFETY: every array has `n · width` elements.
     show("silu_mul", &mut |o| unsafe { ops::binary(isa, Binary::SiluMul, o, xp, yp, n * width) });
+    // SAFETY: every array has `n · width` elements.
     show("gelu_mul", &mut |o| unsafe { ops::binary(isa, Binary::GeluMul, o, xp, yp, n * width) });
+    // SAFETY: every array has `n · width` elements.
     show("softcap", &mut |o| unsafe { ops::unary(isa, Unary::Softcap(30.0), o, xp, n * width) });
     for pairs in [RopePairs::Halves, RopePairs::Adjacent] {
         let params = RopeParams { rotary_dim: 128, pairs, base: 1e6, scale: 1.0, yarn: None };
@@ -91,6 +95,7 @@ fn rows(isa: Isa) {
         let mut table = vec![0.0; n * rope.row_len()];
         let time = best(BUDGET / 4, || rope.fill(isa, black_box(&positions), &mut table));
         println!("{isa}: rope table {:6.3} ns/pair ({pairs:?})", time / (n * 64) as f64 * 1e9);
+        // SAFETY: every array has `n · width` elements.
         show("rope", &mut |o| unsafe { ops::rope(isa, &rope, o, xp, table.as_ptr(), [n, width / 128, 128]) });
     }
 }

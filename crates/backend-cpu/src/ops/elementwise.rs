@@ -1,5 +1,7 @@
 //! Operations that treat every element alike.
 
+use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
+
 use crate::simd::{Isa, LANES, Simd, WithSimd};
 
 /// An elementwise function of one value.
@@ -218,8 +220,8 @@ impl<S: Simd> Map<S> for Gelu {
     #[inline(always)]
     fn of(&self, s: S, x: S::F) -> S::F {
         // 2·√(2/π), and the same times 0.044715.
-        const LINEAR: f32 = 1.595_769_1;
-        const CUBIC: f32 = 0.071_354_814;
+        const LINEAR: f32 = FRAC_2_SQRT_PI * SQRT_2;
+        const CUBIC: f32 = LINEAR * 0.044715;
         let twice_u = s.mul(x, s.fma(s.mul(x, x), s.splat(CUBIC), s.splat(LINEAR)));
         s.div(x, s.add(s.splat(1.0), s.exp(s.neg(twice_u))))
     }

@@ -44,8 +44,8 @@ fn lockstep(pool: &ThreadPool, runs: usize, rounds: u64) {
                 let value = (run as u64) << 32 | round;
                 slots[w.index()].store(value, Relaxed);
                 w.barrier()?;
-                for other in 0..count {
-                    assert_eq!(slots[other].load(Relaxed), value, "slot {other} as seen by {}", w.index());
+                for (other, slot) in slots.iter().enumerate() {
+                    assert_eq!(slot.load(Relaxed), value, "slot {other} as seen by {}", w.index());
                 }
                 w.barrier()?;
             }
@@ -105,7 +105,7 @@ fn split_covers_everything_once_on_aligned_boundaries() {
                 for index in 0..count {
                     let part = split(len, align, index, count);
                     assert_eq!(part.start, end);
-                    assert!(part.end == len || part.end % align == 0);
+                    assert!(part.end == len || part.end.is_multiple_of(align));
                     end = part.end;
                 }
                 assert_eq!(end, len);
