@@ -1,4 +1,5 @@
-//! What the graph itself costs: nanoseconds a node and step on a device that computes nothing, and the time to make a plan.
+//! What the graph itself costs: nanoseconds a node and step on a device that computes nothing, and the time
+//! to make a plan.
 //!
 //! `cargo run --release -p minfer-graph --example overhead`
 

@@ -72,7 +72,8 @@ pub trait WeightSource: Send + Sync {
     /// The tensor's bytes in the file's block format, or `None` if there is no such tensor.
     fn bytes(&self, name: &str) -> Option<&[u8]>;
 
-    /// The device has copied this range of the tensor's bytes, so its pages may be given back. Reading it again must still work.
+    /// The device has copied this range of the tensor's bytes, so its pages may be given back. Reading it
+    /// again must still work.
     fn release(&self, _name: &str, _bytes: Range<usize>) {}
 }
 
@@ -205,13 +206,15 @@ fn free_note(free: &Option<u64>) -> String {
     free.map_or_else(String::new, |f| format!(", {f} free"))
 }
 
-/// A device: memory, weights and kernels. Calls come from one thread at a time, in program order. A device may be
-/// asynchronous: [`Backend::launch`] may return before the work is done, and results are defined after [`Backend::synchronize`].
+/// A device: memory, weights and kernels. Calls come from one thread at a time, in program order. A device
+/// may be asynchronous: [`Backend::launch`] may return before the work is done, and results are defined after
+/// [`Backend::synchronize`].
 pub trait Backend: Send {
     /// What it is.
     fn info(&self) -> DeviceInfo;
 
-    /// Whether it runs this operation with these types and shapes. Pure: asked when a plan is made, never later.
+    /// Whether it runs this operation with these types and shapes. Pure: asked when a plan is made, never
+    /// later.
     fn supports(&self, query: &OpQuery<'_>) -> bool;
 
     /// Loads a weight for one use.
@@ -229,14 +232,15 @@ pub trait Backend: Send {
     /// Frees a buffer. Programs that name it are not launched again, but may be released later.
     fn release(&mut self, buffer: BufferId);
 
-    /// Makes a split ready to run: kernels, addresses and scratch memory are bound here, so that a launch allocates nothing.
+    /// Makes a split ready to run: kernels, addresses and scratch memory are bound here, so that a launch
+    /// allocates nothing.
     fn compile(&mut self, ops: &[BoundOp]) -> Result<ProgramId, DeviceError>;
 
     /// Frees a program.
     fn release_program(&mut self, program: ProgramId);
 
-    /// Runs a program, or hands it to the device. After an error none of its later operations has run. Index data are checked
-    /// before an operation writes (see [`crate::bounds`]).
+    /// Runs a program, or hands it to the device. After an error none of its later operations has run. Index
+    /// data are checked before an operation writes (see [`crate::bounds`]).
     fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError>;
 
     /// Waits until all that was launched is done, at most `deadline`.

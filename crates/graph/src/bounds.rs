@@ -1,7 +1,8 @@
 //! Checks of index data, which only a run knows: token ids, KV slots, positions, block tables.
 //!
 //! A backend makes them before an operation writes anything and reports the message as
-//! [`crate::DeviceError::Kernel`], so that the same fault reads the same on every device. They allocate only to fail.
+//! [`crate::DeviceError::Kernel`], so that the same fault reads the same on every device. They allocate only
+//! to fail.
 
 use crate::{Attention, StateDecl};
 
@@ -29,8 +30,8 @@ pub fn slots(slots: &[i32], state: &StateDecl) -> Result<(), String> {
     }
 }
 
-/// [`crate::Op::Attention`]: every sequence has a row in the block table, every position a page in that row, and every page
-/// that a token reads is one of the cache's. Entries that no token reads may be anything.
+/// [`crate::Op::Attention`]: every sequence has a row in the block table, every position a page in that row,
+/// and every page that a token reads is one of the cache's. Entries that no token reads may be anything.
 pub fn attention(
     attention: &Attention,
     positions: &[i32],

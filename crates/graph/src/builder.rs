@@ -46,8 +46,8 @@ impl fmt::Display for GraphError {
     }
 }
 
-/// Appends nodes, sources first, and checks each as it comes. Problems are collected; [`GraphBuilder::finish`]
-/// reports them all at once.
+/// Appends nodes, sources first, and checks each as it comes. Problems are collected;
+/// [`GraphBuilder::finish`] reports them all at once.
 ///
 /// ```
 /// use minfer_graph::{DType, GraphBuilder};
@@ -286,8 +286,8 @@ impl GraphBuilder {
         Some(format!("source {} is not one of the {nodes} nodes before it", unknown.0))
     }
 
-    /// A KV cache is read as its last write left it. A node that names an older value would be an order that the graph does
-    /// not show.
+    /// A KV cache is read as its last write left it. A node that names an older value would be an order that
+    /// the graph does not show.
     fn check_state_order(&self, sources: &[NodeId]) -> Result<(), String> {
         for &s in sources {
             let last = self.graph.state_of(s).and_then(|state| self.stores.get(&state));
@@ -302,7 +302,8 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Marks a value that the host reads after a run. It must be computed: not a leaf, nor a leaf in another shape.
+    /// Marks a value that the host reads after a run. It must be computed: not a leaf, nor a leaf in another
+    /// shape.
     pub fn output(&mut self, id: NodeId) {
         if self.graph.node(self.graph.root(id)).op.is_leaf() {
             self.problem(id, "an output must be computed".to_owned());

@@ -78,8 +78,8 @@ impl StateDecl {
     }
 }
 
-/// A checked graph. Nodes stand in the order in which they were built, sources first, and that is the order of execution,
-/// of liveness and of freeing. Made by [`crate::GraphBuilder`].
+/// A checked graph. Nodes stand in the order in which they were built, sources first, and that is the order
+/// of execution, of liveness and of freeing. Made by [`crate::GraphBuilder`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     pub(crate) nodes: Vec<Node>,
@@ -148,7 +148,8 @@ impl Graph {
         uses
     }
 
-    /// The value whose memory this one is a name for: follows reshapes and state writes to their first source.
+    /// The value whose memory this one is a name for: follows reshapes and state writes to their first
+    /// source.
     pub fn root(&self, mut id: NodeId) -> NodeId {
         while self.node(id).op.is_alias() {
             id = self.node(id).sources[0];
@@ -164,7 +165,8 @@ impl Graph {
         }
     }
 
-    /// Whether nodes can be put in an order with sources first. Build order is the only order in use; this checks graphs from elsewhere.
+    /// Whether nodes can be put in an order with sources first. Build order is the only order in use; this
+    /// checks graphs from elsewhere.
     pub fn is_acyclic(&self) -> bool {
         let mut waiting: Vec<usize> = self.nodes.iter().map(|n| n.sources.len()).collect();
         let mut readers = vec![Vec::new(); self.nodes.len()];

@@ -1,8 +1,9 @@
 //! The compute graph: IR, placement, fusion, splits, memory plan, scheduler, and the Backend trait.
 //!
-//! A model appends nodes to a [`GraphBuilder`]; the checked [`Graph`] becomes a [`Plan`] (which device runs each node, what is
-//! fused, where the splits are, where each value lives); the [`Scheduler`] binds the plan to its devices and
-//! runs it, as often as wanted, never reading a value before its producer has finished writing it.
+//! A model appends nodes to a [`GraphBuilder`]; the checked [`Graph`] becomes a [`Plan`] (which device runs
+//! each node, what is fused, where the splits are, where each value lives); the [`Scheduler`] binds the plan
+//! to its devices and runs it, as often as wanted, never reading a value before its producer has finished
+//! writing it.
 
 mod backend;
 pub mod bounds;

@@ -1,7 +1,8 @@
 //! The memory plan: which slot of which device each value lives in, by liveness in build order.
 //!
-//! A slot is one buffer of a device. Slots of inputs and staging copies belong to one value; the others are handed on
-//! from values that are no longer read to values that are made later. An output's slot is not handed on.
+//! A slot is one buffer of a device. Slots of inputs and staging copies belong to one value; the others are
+//! handed on from values that are no longer read to values that are made later. An output's slot is not
+//! handed on.
 
 use crate::split::{Split, input_readers};
 use crate::{DeviceId, Graph, NodeId, Op};
@@ -10,7 +11,8 @@ use crate::{DeviceId, Graph, NodeId, Op};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(pub u32);
 
-/// Slots start at multiples of this and are as long, so that devices may align values and kernels may write whole vectors.
+/// Slots start at multiples of this and are as long, so that devices may align values and kernels may write
+/// whole vectors.
 pub const SLOT_ALIGN: usize = 256;
 
 /// Where every value lives.
@@ -76,7 +78,8 @@ pub enum Reuse {
     /// By liveness.
     #[default]
     ByLiveness,
-    /// Never: every value keeps its own slot. For finding out whether reuse is at fault, and for reading every value after a run.
+    /// Never: every value keeps its own slot. For finding out whether reuse is at fault, and for reading
+    /// every value after a run.
     Never,
 }
 
@@ -193,7 +196,8 @@ impl Lives {
     }
 }
 
-/// The source whose memory the node's result may take over: computed on the same device, as large, and read by this node alone.
+/// The source whose memory the node's result may take over: computed on the same device, as large, and read
+/// by this node alone.
 fn in_place(graph: &Graph, placed: &[DeviceId], lives: &Lives, id: NodeId) -> Option<NodeId> {
     let node = graph.node(id);
     node.op.in_place_sources().iter().find_map(|&i| {

@@ -2,7 +2,8 @@
 
 /// What a node computes. Sources are listed in order; `n` is the number of tokens of the step.
 ///
-/// The first three are leaves. The operations below the line "fused" are made by the fusion rules, never by a model.
+/// The first three are leaves. The operations below the line "fused" are made by the fusion rules, never by a
+/// model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// Data the host writes before a run.
@@ -12,8 +13,8 @@ pub enum Op {
     /// Memory that lives across runs: one layer's paged KV cache.
     State(StateId),
 
-    /// `(table [rows, w], ids i32 [m]) → f32 [m, w]`: row lookup, dequantizing. The table is a weight or a computed value.
-    /// An id outside it is an error ([`crate::bounds::row_ids`]).
+    /// `(table [rows, w], ids i32 [m]) → f32 [m, w]`: row lookup, dequantizing. The table is a weight or a
+    /// computed value. An id outside it is an error ([`crate::bounds::row_ids`]).
     GetRows,
     /// `(weight [rows, k], x f32 [n, k]) → f32 [n, rows]`: x · weightᵀ.
     MatMul,
@@ -32,23 +33,26 @@ pub enum Op {
     },
     /// An elementwise activation.
     Activate(Activation),
-    /// `(x f32 [n, heads, dim], positions i32 [n] [, factors f32 [rotary_dim / 2]])`: rotary position embedding.
-    /// A negative position is an error ([`crate::bounds::positions`]).
+    /// `(x f32 [n, heads, dim], positions i32 [n] [, factors f32 [rotary_dim / 2]])`: rotary position
+    /// embedding. A negative position is an error ([`crate::bounds::positions`]).
     Rope(Rope),
     /// `(x) → the same elements in another shape`. Never copies.
     Reshape,
-    /// `(state, k f32 [n, kv_heads, dim], v f32 [n, kv_heads, dim], slots i32 [n]) → state`: writes one KV row a token.
-    /// The result stands for the state after the write, so reading it depends on the write. A slot outside the cache is an
-    /// error, and then no row is written ([`crate::bounds::slots`]). An f16 cache rounds to nearest, ties to even. Where two tokens name
-    /// one slot, it is undefined whose row stays.
+    /// `(state, k f32 [n, kv_heads, dim], v f32 [n, kv_heads, dim], slots i32 [n]) → state`: writes one KV
+    /// row a token. The result stands for the state after the write, so reading it depends on the write. A
+    /// slot outside the cache is an error, and then no row is written ([`crate::bounds::slots`]). An f16
+    /// cache rounds to nearest, ties to even. Where two tokens name one slot, it is undefined whose row
+    /// stays.
     KvStore,
-    /// `(q f32 [n, heads, dim], state, positions i32 [n], sequences i32 [n], block_table i32 [sequences, blocks])
-    /// → f32 [n, heads · dim]`. A token attends to the rows of its own sequence at positions up to its own:
-    /// `Σ softmax(cap(scale · q·k)) · v`, where `cap` is the softcap. Query head `h` reads KV head `h / (heads / kv_heads)`.
+    /// `(q f32 [n, heads, dim], state, positions i32 [n], sequences i32 [n], block_table i32 [sequences,
+    /// blocks]) → f32 [n, heads · dim]`. A token attends to the rows of its own sequence at positions up to
+    /// its own: `Σ softmax(cap(scale · q·k)) · v`, where `cap` is the softcap. Query head `h` reads KV head
+    /// `h / (heads / kv_heads)`.
     ///
-    /// `sequences` holds rows of the block table; entry `b` of such a row is the page with the positions `b · page ..`, so that
-    /// position `p` is in slot `table[s][p / page] · page + p % page`. Entries that no token reads may be anything; a bad one that
-    /// is read is an error ([`crate::bounds::attention`]). Rows that no token reads may be NaN.
+    /// `sequences` holds rows of the block table; entry `b` of such a row is the page with the positions `b ·
+    /// page ..`, so that position `p` is in slot `table[s][p / page] · page + p % page`. Entries that no
+    /// token reads may be anything; a bad one that is read is an error ([`crate::bounds::attention`]). Rows
+    /// that no token reads may be NaN.
     Attention(Attention),
 
     // ---- fused ----
@@ -81,10 +85,10 @@ pub enum RopePairs {
     Adjacent,
 }
 
-/// Parameters of [`Op::Rope`]. Pair `i` of each head at position `p` turns by the angle
-/// `p · frequency(i) / factors[i]` (see [`Rope::frequency`]): `(a, b) → m · (a cos − b sin, a sin + b cos)`, with the magnitude
-/// `m` of YaRN, else 1. Elements from `rotary_dim` on are copied. Cosine and sine are right to an f32 rounding at any
-/// position, which an angle computed in f32 is not.
+/// Parameters of [`Op::Rope`]. Pair `i` of each head at position `p` turns by the angle `p · frequency(i) /
+/// factors[i]` (see [`Rope::frequency`]): `(a, b) → m · (a cos − b sin, a sin + b cos)`, with the magnitude
+/// `m` of YaRN, else 1. Elements from `rotary_dim` on are copied. Cosine and sine are right to an f32
+/// rounding at any position, which an angle computed in f32 is not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// The leading elements of each head that rotate; even, at most the head size.
@@ -100,8 +104,9 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The frequency of pair `i`, in radians a position, before division by its factor: `base^(-2i/rotary_dim) · scale`,
-    /// or with YaRN `base^(-2i/rotary_dim) · (scale · (1 - keep) + keep)` with [`Yarn::keep`].
+    /// The frequency of pair `i`, in radians a position, before division by its factor:
+    /// `base^(-2i/rotary_dim) · scale`, or with YaRN `base^(-2i/rotary_dim) · (scale · (1 - keep) + keep)`
+    /// with [`Yarn::keep`].
     pub fn frequency(&self, i: usize) -> f64 {
         let own = f64::from(self.base).powf(-2.0 * i as f64 / self.rotary_dim as f64);
         let keep = self.yarn.map_or(0.0, |y| y.keep(i, self.rotary_dim, self.base));
@@ -137,10 +142,10 @@ pub struct Yarn {
 }
 
 impl Yarn {
-    /// The share of its own frequency that pair `i` keeps, from 1 for fast pairs to 0 for slow ones: `1 - ramp`, where
-    /// `ramp = clamp((i - low) / max(high - low, 0.001), 0, 1)`. The pair that turns `r` times over the original context is
-    /// `c(r) = rotary_dim · ln(original_context / (2π r)) / (2 ln base)`; `low = max(⌊c(beta_fast)⌋, 0)` and
-    /// `high = min(⌈c(beta_slow)⌉, rotary_dim - 1)`.
+    /// The share of its own frequency that pair `i` keeps, from 1 for fast pairs to 0 for slow ones: `1 -
+    /// ramp`, where `ramp = clamp((i - low) / max(high - low, 0.001), 0, 1)`. The pair that turns `r` times
+    /// over the original context is `c(r) = rotary_dim · ln(original_context / (2π r)) / (2 ln base)`; `low =
+    /// max(⌊c(beta_fast)⌋, 0)` and `high = min(⌈c(beta_slow)⌉, rotary_dim - 1)`.
     pub fn keep(&self, i: usize, rotary_dim: usize, base: f32) -> f64 {
         let pair = |rotations: f32| {
             let period = self.original_context as f64 / (std::f64::consts::TAU * f64::from(rotations));

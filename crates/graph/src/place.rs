@@ -7,8 +7,9 @@ pub type Fence<'a> = dyn Fn(&Node, DeviceId) -> bool + 'a;
 
 /// The device of each node, by node index. A leaf, which runs nothing, has the device of its first reader.
 ///
-/// Devices are asked in priority order and the first that runs the operation takes it. A KV cache is on one device, which runs all that
-/// touches it: where it exists already (`homes`, by layer), else the first that can.
+/// Devices are asked in priority order and the first that runs the operation takes it. A KV cache is on one
+/// device, which runs all that touches it: where it exists already (`homes`, by layer), else the first that
+/// can.
 pub fn place(
     graph: &Graph,
     devices: &[&dyn Backend],
@@ -16,8 +17,14 @@ pub fn place(
     homes: &dyn Fn(u32) -> Option<DeviceId>,
 ) -> Result<Vec<DeviceId>, PlanError> {
     let placer = Placer { graph, devices, fence };
-    let homes = (0..graph.states().len() as u32)
-        .map(|s| placer.home(StateId(s), homes))
+    let mut touchers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.states().len()];
+    for (id, node) in graph.iter() {
+        if let Some(state) = placer.state_touched(node) {
+            touchers[state.0 as usize].push(id);
+        }
+    }
+    let homes = (graph.states().iter().zip(&touchers))
+        .map(|(state, touchers)| placer.home(state.layer, touchers, homes(state.layer)))
         .collect::<Result<Vec<_>, _>>()?;
     let mut placed: Vec<Option<DeviceId>> = vec![None; graph.nodes().len()];
     for (id, node) in graph.iter() {
@@ -75,22 +82,19 @@ impl Placer<'_> {
         node.sources.iter().find_map(|&s| self.graph.state_of(s))
     }
 
-    /// The device of a KV cache; `None` if nothing touches it.
+    /// The device of a layer's KV cache, given the nodes that touch it and where it is, if it exists; `None` if nothing
+    /// touches it.
     fn home(
         &self,
-        state: StateId,
-        homes: &dyn Fn(u32) -> Option<DeviceId>,
+        layer: u32,
+        touchers: &[NodeId],
+        existing: Option<DeviceId>,
     ) -> Result<Option<DeviceId>, PlanError> {
-        let touchers: Vec<NodeId> = (self.graph.iter())
-            .filter(|(_, n)| self.state_touched(n) == Some(state))
-            .map(|(id, _)| id)
-            .collect();
         if touchers.is_empty() {
             return Ok(None);
         }
         let refused = |d: DeviceId| touchers.iter().find(|&&t| !self.may_run(self.graph.node(t), d));
-        let layer = self.graph.state(state).layer;
-        if let Some(home) = homes(layer) {
+        if let Some(home) = existing {
             return match refused(home) {
                 None => Ok(Some(home)),
                 Some(&t) => Err(PlanError::StateElsewhere {
@@ -105,7 +109,7 @@ impl Placer<'_> {
             return Ok(Some(home));
         }
         // If no device takes one of the operations, that is the reason; else that no device takes them all.
-        for &t in &touchers {
+        for &t in touchers {
             self.first(t)?;
         }
         Err(PlanError::NoStateDevice { layer, devices: self.names() })

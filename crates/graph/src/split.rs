@@ -9,8 +9,8 @@ pub struct Split {
     pub device: DeviceId,
     /// The nodes that run, in build order.
     pub nodes: Vec<NodeId>,
-    /// Values that are copied to the device before the split runs: made by an earlier split on another device and not copied to
-    /// this device before.
+    /// Values that are copied to the device before the split runs: made by an earlier split on another device
+    /// and not copied to this device before.
     pub copies: Vec<Crossing>,
 }
 

@@ -1,4 +1,5 @@
-//! A step on a plan that is bound allocates nothing. In a binary of its own: it counts every allocation of the process.
+//! A step on a plan that is bound allocates nothing. In a binary of its own: it counts every allocation of
+//! the process.
 
 mod common;
 

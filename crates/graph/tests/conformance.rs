@@ -1,5 +1,5 @@
-//! The conformance suite on the reference device, and on devices that are wrong on purpose: each fault must be reported, and
-//! nothing but the fault.
+//! The conformance suite on the reference device, and on devices that are wrong on purpose: each fault must
+//! be reported, and nothing but the fault.
 
 mod common;
 
@@ -88,8 +88,8 @@ fn inv20_an_element_that_is_not_written_is_reported_for_every_operation() {
     names.extend(["attention ragged", "rms_norm_mul", "mat_mul_add Q8_0", "silu_mul", "gelu_mul"]);
     for name in names {
         let report = run_with(name, Options::default(), || Run(skip_last));
-        // What is refused writes nothing anyway. An operation in place finds its last element unchanged, which shows too, except
-        // where the operation does not change it.
+        // What is refused writes nothing anyway. An operation in place finds its last element unchanged,
+        // which shows too, except where the operation does not change it.
         let passed = report.passed - report_refusals(name);
         assert!(report.failures.len() > 10 * passed, "{name}: {report}");
     }

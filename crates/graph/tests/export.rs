@@ -123,7 +123,8 @@ fn the_dot_is_valid_and_shows_splits_devices_and_crossings() {
         assert_eq!(graph.clusters, plan.splits().len());
         let live = plan.graph().iter().filter(|(id, _)| !plan.is_dead(*id)).count();
         assert_eq!(graph.vertices.len(), live);
-        // Every edge joins declared vertices, and one is dashed for every read of a value from another device.
+        // Every edge joins declared vertices, and one is dashed for every read of a value from another
+        // device.
         let mut crossing = 0;
         for (id, node) in plan.graph().iter().filter(|(id, _)| !plan.is_dead(*id)) {
             for &s in &node.sources {

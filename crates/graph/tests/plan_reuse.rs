@@ -116,7 +116,8 @@ fn the_least_recently_used_plan_goes_first() {
 
 #[test]
 fn k09_alternating_prefill_and_decode_graphs_keep_their_own_plans() {
-    // 7 tokens, one, then 9: each shape twice, over one cache of plans, as in a server that serves two kinds of steps.
+    // 7 tokens, one, then 9: each shape twice, over one cache of plans, as in a server that serves two kinds
+    // of steps.
     let steps: [&[i32]; 6] = [
         &[1, 2, 3, 4, 5, 6, 7],
         &[8],

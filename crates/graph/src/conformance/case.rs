@@ -98,7 +98,8 @@ impl Net {
         id
     }
 
-    /// An f32 input that is not read directly but through an operation that does not change it, so that the next one may work in place.
+    /// An f32 input that is not read directly but through an operation that does not change it, so that the
+    /// next one may work in place.
     pub fn computed(&mut self, label: &str, shape: impl Into<Shape>) -> NodeId {
         let x = self.normal(label, shape);
         self.compute(x)

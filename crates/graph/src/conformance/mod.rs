@@ -1,4 +1,5 @@
-//! The suite that every backend runs: each operation over its types, shapes and edge cases, against the reference device.
+//! The suite that every backend runs: each operation over its types, shapes and edge cases, against the
+//! reference device.
 //!
 //! ```
 //! use minfer_graph::conformance::{self, Options};
@@ -24,7 +25,8 @@ use case::Case;
 pub struct Options {
     /// Mixed into every case's random data.
     pub seed: u64,
-    /// `Some(8)` for a backend that rounds activations to 8-bit blocks before it multiplies them with quantized weights.
+    /// `Some(8)` for a backend that rounds activations to 8-bit blocks before it multiplies them with
+    /// quantized weights.
     pub activation_bits: Option<u32>,
     /// Only cases whose name contains this.
     pub filter: Option<String>,

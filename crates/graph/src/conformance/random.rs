@@ -55,7 +55,8 @@ impl Random {
         order
     }
 
-    /// `n` elements of a type: normal floats, or blocks with every bit random but for the scales, which stay moderate.
+    /// `n` elements of a type: normal floats, or blocks with every bit random but for the scales, which stay
+    /// moderate.
     pub fn weights(&mut self, dtype: DType, n: usize) -> Vec<u8> {
         match dtype {
             DType::F32 => (0..n).flat_map(|_| self.normal().to_le_bytes()).collect(),

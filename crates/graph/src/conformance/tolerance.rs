@@ -22,7 +22,8 @@ pub(super) enum Tolerance {
 pub(super) const ROUNDING: Tolerance = Tolerance::Within { abs: 1.2e-38, rel: 1.2e-7 };
 /// Sums of squares in f32 and a reciprocal root: some units in the last place.
 pub(super) const NORM: Tolerance = Tolerance::Within { abs: 1e-30, rel: 1e-5 };
-/// Polynomial exponentials, good to about 1e-6; near zero of GELU's left side two numbers close to 1 are subtracted.
+/// Polynomial exponentials, good to about 1e-6; near zero of GELU's left side two numbers close to 1 are
+/// subtracted.
 pub(super) const ACTIVATION: Tolerance = Tolerance::Within { abs: 2e-6, rel: 4e-6 };
 /// Two products of rounded factors; the angle itself must be exact (see [`crate::Rope`]).
 pub(super) const ROPE: Tolerance = Tolerance::Within { abs: 2e-6, rel: 1e-6 };
@@ -37,9 +38,9 @@ pub(super) fn softcap(cap: f32) -> Tolerance {
 /// The bound on `x · weightᵀ` (plus an addend that is rounded once).
 ///
 /// With activations in f32, the error is that of summing `k` products in f32, in any order that is not plain
-/// left-to-right: `(8 + √k) · 2⁻²⁴ · Σ|w x|`. With activations in blocks of 8 bits and quantized weights, each element of x is
-/// off by up to half a step `max|x| / 127`, which adds up like a random walk: six deviations of it, and a rounding of
-/// the block scales to 11 bits.
+/// left-to-right: `(8 + √k) · 2⁻²⁴ · Σ|w x|`. With activations in blocks of 8 bits and quantized weights,
+/// each element of x is off by up to half a step `max|x| / 127`, which adds up like a random walk: six
+/// deviations of it, and a rounding of the block scales to 11 bits.
 pub(super) fn mat_mul(
     dtype: DType,
     weight: &[f32],

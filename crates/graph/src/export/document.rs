@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Activation, DeviceId, Graph, NodeId, Op, Plan};
+use crate::{Activation, DeviceId, Graph, NodeId, Op, Plan, RopePairs};
 
 /// The version of the schema: a change that a reader could trip over raises it; new fields do not.
 pub const VERSION: u32 = 1;
@@ -13,18 +13,18 @@ pub const VERSION: u32 = 1;
 /// ```json
 /// {"version": 1,
 ///  "devices": [{"name": "cpu", "slots": [256, 1024]}],
-///  "nodes": [{"id": 3, "label": "blk.0.ffn_out", "op": "mat_mul", "parameters": {}, "layer": 0, "sources": [2, 1],
-///             "dtype": "F32", "shape": [7, 896], "bytes": 25088, "device": 0, "split": 0, "slot": 1,
-///             "dead": false, "output": true}],
+///  "nodes": [{"id": 3, "label": "blk.0.ffn_out", "op": "mat_mul", "parameters": {}, "layer": 0,
+///             "sources": [2, 1], "dtype": "F32", "shape": [7, 896], "bytes": 25088,
+///             "device": 0, "split": 0, "slot": 1, "dead": false, "output": true}],
 ///  "splits": [{"device": 0, "nodes": [3], "copies": [{"value": 2, "from": 1, "bytes": 3584}]}],
 ///  "totals": {"nodes": 4, "running": 1, "dead": 0, "splits": 1, "copies": 1, "copy_bytes": 3584,
 ///             "weight_bytes": 1024, "state_bytes": 0, "slot_bytes": 1280, "live_peak": 1024}}
 /// ```
 ///
-/// Indices: `sources`, `nodes` and `value` are node ids; `device` and `from` count `devices`; `split` counts `splits`;
-/// `slot` counts the slots of the node's device. `device`, `split` and `slot` are null where a node has none: all are null in
-/// a graph without a plan, leaves have no split, weights and states have no slot. `parameters` holds the operation's own, under the names of
-/// the fields of [`Op`].
+/// Indices: `sources`, `nodes` and `value` are node ids; `device` and `from` count `devices`; `split` counts
+/// `splits`; `slot` counts the slots of the node's device. `device`, `split` and `slot` are null where a node
+/// has none: all are null in a graph without a plan, leaves have no split, weights and states have no slot.
+/// `parameters` holds the operation's own, under the names of the fields of [`Op`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Document {
     /// [`VERSION`].
@@ -197,7 +197,13 @@ fn parameters(graph: &Graph, op: &Op) -> Map<String, Value> {
         Op::Weight(w) => json!({ "name": graph.weight(*w).name }),
         Op::State(s) => {
             let s = graph.state(*s);
-            json!({ "layer": s.layer, "slots": s.slots, "page": s.page, "kv_heads": s.kv_heads, "head_dim": s.head_dim })
+            json!({
+                "layer": s.layer,
+                "slots": s.slots,
+                "page": s.page,
+                "kv_heads": s.kv_heads,
+                "head_dim": s.head_dim,
+            })
         }
         Op::Scale(factor) => json!({ "factor": factor }),
         Op::Softcap(cap) => json!({ "cap": cap }),
@@ -207,7 +213,10 @@ fn parameters(graph: &Graph, op: &Op) -> Map<String, Value> {
         }
         Op::Rope(rope) => json!({
             "rotary_dim": rope.rotary_dim,
-            "pairs": match rope.pairs { crate::RopePairs::Halves => "halves", crate::RopePairs::Adjacent => "adjacent" },
+            "pairs": match rope.pairs {
+                RopePairs::Halves => "halves",
+                RopePairs::Adjacent => "adjacent",
+            },
             "base": rope.base,
             "scale": rope.scale,
             "yarn": rope.yarn.map(|y| json!({

@@ -26,8 +26,8 @@ impl Document {
         text::text(self)
     }
 
-    /// A Graphviz digraph: devices are colours, splits are clusters, and the edges that cross between devices are dashed red, with their
-    /// bytes. Nodes that fusion absorbed are left out.
+    /// A Graphviz digraph: devices are colours, splits are clusters, and the edges that cross between devices
+    /// are dashed red, with their bytes. Nodes that fusion absorbed are left out.
     pub fn to_dot(&self) -> String {
         dot::dot(self)
     }

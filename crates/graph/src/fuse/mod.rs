@@ -1,8 +1,9 @@
 //! Fusion: rewrite rules that replace several nodes with one.
 //!
-//! A rule looks at one node, the last of its pattern, and proposes an operation to put there; the nodes it absorbs become dead: they have no
-//! buffer and are skipped. A node may be absorbed only if the pattern is its sole reader. The rewrite happens only if
-//! the whole pattern is on one device and that device runs the fused operation.
+//! A rule looks at one node, the last of its pattern, and proposes an operation to put there; the nodes it
+//! absorbs become dead: they have no buffer and are skipped. A node may be absorbed only if the pattern is
+//! its sole reader. The rewrite happens only if the whole pattern is on one device and that device runs the
+//! fused operation.
 
 mod gated_activate;
 mod mat_mul_add;

@@ -77,8 +77,8 @@ fn check_weights(plan: &Plan, source: &Arc<dyn WeightSource>) -> Result<(), Plan
     Ok(())
 }
 
-/// The KV caches that exist are those that the graph declares, and no layer gets a second one on another device, where the rows
-/// stored so far would be missing.
+/// The KV caches that exist are those that the graph declares, and no layer gets a second one on another
+/// device, where the rows stored so far would be missing.
 fn check_states(devices: &[Device], plan: &Plan) -> Result<(), PlanError> {
     for (id, node) in plan.graph.iter() {
         let Some(state) = node.sources.iter().find_map(|&s| plan.graph.state_of(s)) else { continue };
@@ -112,7 +112,8 @@ fn bind_split(
             bytes: plan.graph.node(c.value).bytes(),
         })
         .collect();
-    // The destination is waited for as well: a staging copy must not be overwritten while an earlier run's reader is at work.
+    // The destination is waited for as well: a staging copy must not be overwritten while an earlier run's
+    // reader is at work.
     let mut wait_for: Vec<DeviceId> = split.copies.iter().flat_map(|c| [c.from, c.to]).collect();
     wait_for.sort_unstable();
     wait_for.dedup();
@@ -164,7 +165,8 @@ fn bind_op(
 }
 
 fn slot(plan: &Plan, value: NodeId, device: DeviceId) -> crate::SlotId {
-    // The memory plan gives a slot to every value on every device that reads it; one without is a fault of the planner.
+    // The memory plan gives a slot to every value on every device that reads it; one without is a fault of
+    // the planner.
     plan.memory.slot(&plan.graph, value, device).unwrap_or_else(|| {
         let node = plan.graph.node(value);
         panic!("no memory was planned for {} on device {}", node.label, device.0)

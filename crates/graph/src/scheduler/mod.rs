@@ -77,7 +77,8 @@ pub struct NodeError {
     pub error: DeviceError,
 }
 
-/// A plan bound to a scheduler's devices: every weight, buffer, copy and program is resolved, so that a run looks nothing up.
+/// A plan bound to a scheduler's devices: every weight, buffer, copy and program is resolved, so that a run
+/// looks nothing up.
 #[derive(Debug)]
 pub struct BoundPlan {
     /// Tells it from all others.
@@ -139,7 +140,8 @@ pub struct Scheduler {
     deadline: Duration,
     /// Counts runs; an input is valid for the run it was written for.
     run: u64,
-    /// The plan whose inputs are being written. Plans share buffers, so a second one's inputs overwrite the first's.
+    /// The plan whose inputs are being written. Plans share buffers, so a second one's inputs overwrite the
+    /// first's.
     filling: Option<u64>,
     /// The plan whose outputs the buffers hold.
     computed: Option<u64>,
@@ -172,14 +174,15 @@ impl Scheduler {
         self.devices.iter().map(|d| &*d.backend).collect()
     }
 
-    /// Makes a plan for these devices. Touches no memory of theirs. What reads a KV cache that exists goes where it is.
+    /// Makes a plan for these devices. Touches no memory of theirs. What reads a KV cache that exists goes
+    /// where it is.
     pub fn plan(&self, graph: Graph, options: &PlanOptions<'_>) -> Result<Plan, PlanError> {
         let home = |layer| self.devices.iter().position(|d| d.has_state(layer)).map(|d| DeviceId(d as u32));
         Plan::with_homes(graph, &self.backends(), options, &home)
     }
 
-    /// Writes an input on every device that reads it. Inputs hold for one run: once it has started, or once inputs of another plan
-    /// are written, they are gone.
+    /// Writes an input on every device that reads it. Inputs hold for one run: once it has started, or once
+    /// inputs of another plan are written, they are gone.
     pub fn write_i32(&mut self, plan: &mut BoundPlan, input: NodeId, data: &[i32]) -> Result<(), ExecError> {
         self.write(plan, input, crate::DType::I32, bytemuck::cast_slice(data), data.len())
     }
@@ -224,8 +227,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Fills every activation, input and staging buffer with NaN (as i32, an index that nothing has): what is read later without having
-    /// been written shows. Inputs written before are gone.
+    /// Fills every activation, input and staging buffer with NaN (as i32, an index that nothing has): what is
+    /// read later without having been written shows. Inputs written before are gone.
     pub fn poison(&mut self) -> Result<(), ExecError> {
         self.run += 1;
         self.computed = None;
@@ -237,8 +240,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Runs the plan: for each split, waits for the producers of what crosses into it, copies that, and launches it; then waits
-    /// for every device used. After an error the other devices are waited for too, so that the next run starts clean.
+    /// Runs the plan: for each split, waits for the producers of what crosses into it, copies that, and
+    /// launches it; then waits for every device used. After an error the other devices are waited for too, so
+    /// that the next run starts clean.
     pub fn execute(&mut self, plan: &mut BoundPlan) -> Result<(), ExecError> {
         self.check_fresh(plan)?;
         if let Some(input) = plan.inputs.iter().find(|i| i.written_for != self.run) {
@@ -332,7 +336,8 @@ impl Scheduler {
         if self.is_fresh(plan) { Ok(()) } else { Err(ExecError::Stale) }
     }
 
-    /// Loads what the plan needs that is not loaded yet and compiles its splits. `progress` hears of each weight loaded, with its bytes.
+    /// Loads what the plan needs that is not loaded yet and compiles its splits. `progress` hears of each
+    /// weight loaded, with its bytes.
     pub fn bind(
         &mut self,
         plan: Plan,

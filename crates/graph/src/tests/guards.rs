@@ -126,7 +126,8 @@ fn rope_frequencies_are_those_of_the_papers() {
         near(plain.frequency(i), want);
         near(Rope { scale: 0.25, ..plain }.frequency(i), want / 4.0);
     }
-    // 64 rotary elements, base 10^6, 4096 positions: c(32) = 6.981 and c(1) = 15.009, so the ramp goes from 6 to 16.
+    // 64 rotary elements, base 10^6, 4096 positions: c(32) = 6.981 and c(1) = 15.009, so the ramp goes from 6
+    // to 16.
     let yarn = Yarn { original_context: 4096, beta_fast: 32.0, beta_slow: 1.0, magnitude: 1.1 };
     let rope = Rope { rotary_dim: 64, pairs: RopePairs::Halves, base: 1e6, scale: 0.25, yarn: Some(yarn) };
     for (i, keep) in [(0, 1.0), (6, 1.0), (7, 0.9), (11, 0.5), (15, 0.1), (16, 0.0), (31, 0.0)] {

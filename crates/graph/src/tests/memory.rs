@@ -15,7 +15,8 @@ use crate::{
     ProgramId, Reuse, Scheduler,
 };
 
-/// Fills a value's memory with NaN as soon as its last reader has run, unless another value has taken it over.
+/// Fills a value's memory with NaN as soon as its last reader has run, unless another value has taken it
+/// over.
 struct Poisoner {
     /// By last reader: the values that end with it.
     ends: Arc<HashMap<NodeId, Vec<NodeId>>>,
@@ -263,7 +264,8 @@ fn an_operation_works_in_place_only_as_the_sole_reader_on_the_same_device() {
 
 #[test]
 fn random_graphs_show_what_they_are_for() {
-    // A NaN in the truth would hide a poisoned read; and a graph without reuse, fusion or copies would test none of them.
+    // A NaN in the truth would hide a poisoned read; and a graph without reuse, fusion or copies would test
+    // none of them.
     let (mut finite, mut reuse, mut fused, mut copied, mut in_place) = (0, 0, 0, 0, 0);
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let fence = scattered(2, 3);

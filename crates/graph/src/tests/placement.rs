@@ -33,7 +33,8 @@ proptest! {
                     Box::new(ReferenceDevice::new("rest")),
                 ]);
                 let rest_too = fence.map(|seed| scattered(3, seed));
-                // A fence that may refuse a node on the partial devices, never on the one that runs everything.
+                // A fence that may refuse a node on the partial devices, never on the one that runs
+                // everything.
                 let fence = |node: &crate::Node, d: crate::DeviceId| {
                     d.0 == 2 || rest_too.as_ref().is_none_or(|f| f(node, d))
                 };

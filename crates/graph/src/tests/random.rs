@@ -23,7 +23,8 @@ pub struct Sample {
     pub i32s: Vec<(NodeId, Vec<i32>)>,
 }
 
-/// Graphs of up to `nodes` operations with values of many sizes, reshapes of reshapes, values read often or never.
+/// Graphs of up to `nodes` operations with values of many sizes, reshapes of reshapes, values read often or
+/// never.
 pub fn samples(nodes: usize) -> impl Strategy<Value = Sample> {
     proptest::collection::vec(any::<Choice>(), 1..nodes).prop_map(|choices| build(&choices))
 }
@@ -177,8 +178,8 @@ pub fn scattered(devices: u32, seed: u64) -> impl Fn(&Node, DeviceId) -> bool {
     }
 }
 
-/// When each computed value is read for the last time, by the plan's own graph: found by walking every reader, aliases followed
-/// by hand, independently of the planner.
+/// When each computed value is read for the last time, by the plan's own graph: found by walking every
+/// reader, aliases followed by hand, independently of the planner.
 pub fn last_reads(plan: &Plan) -> Vec<(NodeId, NodeId)> {
     let graph = plan.graph();
     let names = |mut id: NodeId| {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use minfer_graph::devices::ReferenceDevice;
 use minfer_graph::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, NodeId, OpQuery, Operand, Place, ProgramId,
-    StateDecl, StateHandle, WeightHandle, WeightRequest,
+    Backend, BoundOp, BoundPlan, BufferId, DeviceError, DeviceInfo, NodeId, Op, OpQuery, Operand, Place,
+    ProgramId, Scheduler, StateDecl, StateHandle, WeightHandle, WeightRequest,
 };
 
 /// What a [`Hooked`] device does differently.
@@ -162,4 +162,25 @@ impl Hooks for Logged {
         log.push(op.node);
         device.launch(program)
     }
+}
+
+/// Runs with f32 inputs and gives one output.
+pub fn run(
+    scheduler: &mut Scheduler,
+    plan: &mut BoundPlan,
+    inputs: &[(NodeId, &[f32])],
+    output: NodeId,
+) -> Vec<f32> {
+    for (id, values) in inputs {
+        scheduler.write_f32(plan, *id, values).unwrap();
+    }
+    scheduler.execute(plan).unwrap();
+    let mut out = vec![0.0; plan.plan().graph().node(output).shape.len()];
+    scheduler.read_f32(plan, output, &mut out).unwrap();
+    out
+}
+
+/// Whether an operation has one of these names.
+pub fn is(op: &Op, names: &[&str]) -> bool {
+    names.contains(&op.name())
 }

@@ -1,4 +1,5 @@
-//! A small decoder with everything that a real one has: tied embeddings, biases, RoPE, grouped queries, a gated feed-forward.
+//! A small decoder with everything that a real one has: tied embeddings, biases, RoPE, grouped queries, a
+//! gated feed-forward.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! KV stores and attention over paged caches.
 //!
-//! Every case fills the whole cache with NaN first, so that a row outside a token's own window that is read shows.
+//! Every case fills the whole cache with NaN first, so that a row outside a token's own window that is read
+//! shows.
 
 use super::super::case::{Case, Expect, Net, SameRow, Step};
 use super::super::tolerance::{ATTENTION, Tolerance};
@@ -204,7 +205,8 @@ fn chunked(mut net: Net, spec: Spec) -> Case {
     Case { steps, ..Case::default() }
 }
 
-/// Decoding after a long context, where a device may share the rows among workers; again the bits of the prefill.
+/// Decoding after a long context, where a device may share the rows among workers; again the bits of the
+/// prefill.
 fn long(mut net: Net, spec: Spec) -> Case {
     let len = 301;
     let spec = Spec { heads: spec.kv_heads * 2, ..spec };

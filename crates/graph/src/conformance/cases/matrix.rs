@@ -75,7 +75,8 @@ fn get_rows(options: &Options, visit: &mut Visit<'_>, dtype: DType) {
             let table = net.weight("table", dtype, [11, width]);
             let ids = net.i32("ids", [5], vec![10, 0, 3, 3, 9]);
             let y = net.b.get_rows("y", table, ids);
-            // Decoding a block is a product and a sum of small integers and f16 scales; its order may differ by a rounding.
+            // Decoding a block is a product and a sum of small integers and f16 scales; its order may differ
+            // by a rounding.
             net.case(y, Tolerance::Within { abs: 1e-6, rel: 3e-7 })
         });
     }

@@ -1,4 +1,5 @@
-//! Index data out of range: refused, with the reference's words, before anything is written; and the next run is right.
+//! Index data out of range: refused, with the reference's words, before anything is written; and the next run
+//! is right.
 
 use super::super::case::{Case, Expect};
 use super::attention::{Paged, Spec, Store};
@@ -58,7 +59,8 @@ pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
                 refused.set_i32("sequences", vec![sequence]);
                 refused.set_i32("positions", vec![position]);
                 refused.expect = Expect::Error;
-                // What of the refused step ran before the attention is the device's affair; the next step must be whole.
+                // What of the refused step ran before the attention is the device's affair; the next step
+                // must be whole.
                 let after = paged.step(&[(0, 0)], Store::AfterPoison);
                 Case { steps: vec![refused, after], ..Case::default() }
             });

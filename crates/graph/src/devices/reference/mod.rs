@@ -36,8 +36,8 @@ pub(crate) const WEIGHT_TYPES: [DType; 15] = [
     DType::IQ4_XS,
 ];
 
-/// Runs every operation, fused ones included, in f64 over f32 values, with weights decoded to f32; each result is rounded once. Slow and
-/// plain on purpose; a launch computes at once and allocates.
+/// Runs every operation, fused ones included, in f64 over f32 values, with weights decoded to f32; each
+/// result is rounded once. Slow and plain on purpose; a launch computes at once and allocates.
 ///
 /// New memory is filled with NaN, KV caches too, so that reading what nobody wrote shows.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ impl ReferenceDevice {
 
     /// Runs one operation, or says why its data do not allow it; then nothing has been written.
     ///
-    /// A fused operation is its primitives one after the other, each result rounded to f32, so that fusion does not change a bit here.
+    /// A fused operation is its primitives one after the other, each result rounded to f32, so that fusion
+    /// does not change a bit here.
     fn run(&mut self, op: &BoundOp) -> Result<(), String> {
         let m = &self.memory;
         let f32s = |i: usize| m.f32s(&op.sources[i]);
