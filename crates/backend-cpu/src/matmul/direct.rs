@@ -118,6 +118,7 @@ impl<S: Simd, F: Format, const N: usize> Sink<S> for Sums<S, F, N> {
 ///
 /// # Safety
 /// The pointers of `at` are valid for the unit, and for `N` activation rows.
+#[allow(clippy::needless_range_loop, reason = "plain loops over constants unroll; adaptors may not inline")]
 #[inline(always)]
 unsafe fn step<S: Simd, F: Format, const N: usize, const STEP: usize>(s: S, at: &At, acc: &mut [S::F; N]) {
     let subs = F::STEP_BLOCKS * F::SUBS;

@@ -142,6 +142,7 @@ struct Kernel<'a, F, const G: usize, const N: usize> {
     format: PhantomData<F>,
 }
 
+#[allow(clippy::needless_range_loop, reason = "plain loops over constants unroll; adaptors may not inline")]
 impl<F: FloatFormat, const G: usize, const N: usize> WithSimd for Kernel<'_, F, G, N> {
     type Output = ();
 
@@ -154,11 +155,14 @@ impl<F: FloatFormat, const G: usize, const N: usize> WithSimd for Kernel<'_, F, 
             let base = x.data.as_ptr().add(t * stride);
             let mut acc = [[s.splat(0.0); N]; G];
             for i in 0..k {
-                let w = w.map(|w| F::load(s, w, i));
+                let mut v = [s.splat(0.0); G];
+                for g in 0..G {
+                    v[g] = F::load(s, w[g], i);
+                }
                 for t in 0..N {
                     let a = s.splat(*base.add(t * stride + i));
                     for g in 0..G {
-                        acc[g][t] = s.fma(a, w[g], acc[g][t]);
+                        acc[g][t] = s.fma(a, v[g], acc[g][t]);
                     }
                 }
             }

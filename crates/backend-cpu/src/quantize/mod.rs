@@ -314,7 +314,7 @@ impl WithSimd for QuantizeTile<'_> {
 fn scale(top: f32) -> (f32, f32) {
     const LARGEST: f32 = f32::from_bits((127 + 110) << 23); // 2^110
     const SMALLEST: f32 = f32::from_bits((127 - 100) << 23); // 2^-100
-    if top >= SMALLEST && top < LARGEST {
+    if (SMALLEST..LARGEST).contains(&top) {
         let d = f32::from_bits((top / 127.0).to_bits() & !3);
         (d, 1.0 / d)
     } else if top < SMALLEST {
