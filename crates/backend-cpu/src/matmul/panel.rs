@@ -99,9 +99,14 @@ impl<F: Format> WithSimd for Inits<F> {
                 s.store_i(scratch.init.add(i).cast(), s.sub_i(s.splat_i(MAGIC_BITS), sum));
             }
             if F::SUBS == 2 && F::MIN {
-                for i in 0..count {
-                    let block = i / (2 * tile.n);
-                    *scratch.act_mins.add(i) = *tile.d.add(block * tile.n + i % tile.n) * *sums.add(i) as f32;
+                for block in 0..k / 32 {
+                    for half in 0..2 {
+                        for t in 0..tile.n {
+                            let at = (block * 2 + half) * tile.n + t;
+                            *scratch.act_mins.add(at) =
+                                *tile.d.add(block * tile.n + t) * *sums.add(at) as f32;
+                        }
+                    }
                 }
             }
         }
