@@ -9,7 +9,7 @@ use crate::commands::{
     bench, chat, completions, config, detokenize, devices, graph, inspect, list, logits, man, perplexity,
     pull, rm, run, tokenize,
 };
-use crate::settings::KvType;
+use crate::settings::{KvType, Value};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -83,10 +83,10 @@ pub struct ModelArgs {
 #[command(next_help_heading = "Device options")]
 pub struct DeviceArgs {
     /// Threads for generating [env: MINFER_THREADS] [default: one per CPU]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Threads for prompts; -tb is the same [env: MINFER_THREADS_BATCH] [default: as --threads]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub threads_batch: Option<usize>,
     /// Element type of the KV cache [env: MINFER_KV_TYPE] [default: f16]
     #[arg(long, value_name = "TYPE")]
@@ -101,9 +101,14 @@ pub struct DeviceArgs {
 #[command(next_help_heading = "Device options")]
 pub struct ContextArgs {
     /// Context length in tokens [env: MINFER_CONTEXT] [default: the model's, at most 8192]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub context: Option<usize>,
     /// Prompt tokens evaluated in one step [env: MINFER_BATCH] [default: 512]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
+}
+
+/// Reads a count that may not be 0, by the rule that variables and the file have as well.
+fn positive(text: &str) -> Result<usize, String> {
+    usize::from_text(text).ok_or_else(|| format!("expected {}", usize::EXPECTED))
 }

@@ -53,15 +53,23 @@ pub struct RunArgs {
 /// When generation ends.
 #[derive(Debug, Args)]
 pub struct GenerationArgs {
-    /// Tokens to generate at most [default: until the model ends or the context is full]
-    #[arg(short, long, value_name = "N")]
-    pub n_predict: Option<usize>,
+    /// Tokens to generate at most; -1: until the model ends or the context is full
+    #[arg(short, long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
+    pub n_predict: i64,
     /// End at this text, which is not printed; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
     /// Go on past the model's end-of-text tokens
     #[arg(long)]
     pub ignore_eos: bool,
+}
+
+impl GenerationArgs {
+    /// Tokens to generate at most, if there is such a limit.
+    pub fn max_tokens(&self) -> Option<usize> {
+        self.n_predict.try_into().ok()
+    }
 }
 
 #[derive(Serialize)]
@@ -100,7 +108,7 @@ pub fn run(args: RunArgs, globals: &Globals) -> Result<(), Failure> {
     let request = Request {
         prompt: &prompt,
         sampling,
-        max_tokens: args.generation.n_predict,
+        max_tokens: args.generation.max_tokens(),
         stop: &args.generation.stop,
         ignore_eos: args.generation.ignore_eos,
     };

@@ -159,7 +159,7 @@ impl Chat {
         let request = Request {
             prompt: &prompt.ids,
             sampling: self.sampling.clone(),
-            max_tokens: self.generation.n_predict,
+            max_tokens: self.generation.max_tokens(),
             stop: &self.generation.stop,
             ignore_eos: self.generation.ignore_eos,
         };
@@ -177,7 +177,7 @@ impl Chat {
         output::text("\n")?;
         drop(watch);
         match done.finish_reason {
-            FinishReason::Length if self.generation.n_predict.is_none_or(|n| done.tokens.len() < n) => {
+            FinishReason::Length if self.generation.max_tokens().is_none_or(|n| done.tokens.len() < n) => {
                 notice("the context is full; /clear starts anew, -c makes it longer");
             }
             FinishReason::Cancelled => notice("stopped"),
