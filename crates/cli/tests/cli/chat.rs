@@ -96,7 +96,7 @@ fn k02_a_message_that_does_not_fit_is_refused() {
     let ran = run_with_input(tiny_minfer("chat", "llama", &["-c", "16"]), b"this is far too long\n");
     assert_eq!(ran.code, 4);
     assert!(
-        ran.stderr.ends_with("error: the prompt has 20 tokens, the context holds 16\n"),
+        ran.stderr.ends_with("error: the prompt has 18 tokens, the context holds 16\n"),
         "{}",
         ran.stderr
     );

@@ -46,7 +46,7 @@ fn usage() {
     usage(&["completions", "tcsh9"], "'tcsh9'");
     usage(&["man", "nosuch"], "\"nosuch\"");
     // Nobody is told to type into a program that reads a pipe, and an empty one is an empty prompt.
-    check_failure(&run(tiny_minfer("run", "llama", &[])), 4, "the prompt has no tokens");
+    check_failure(&run(tiny_minfer("run", "llama", &["--raw"])), 4, "the prompt has no tokens");
 }
 
 #[test]

@@ -31,20 +31,20 @@ fn greedy_text_equals_the_reference() {
     let timings = json["timings"].as_object().unwrap();
     let keys: Vec<_> = timings.keys().map(String::as_str).collect();
     assert_eq!(keys, ["prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "load_ms"]);
-    assert_eq!((&timings["prompt_n"], &timings["predicted_n"]), (&json!(19), &json!(32)));
+    assert_eq!((&timings["prompt_n"], &timings["predicted_n"]), (&json!(17), &json!(32)));
     assert!(["prompt_ms", "predicted_ms", "load_ms"].iter().all(|key| timings[*key].as_f64().unwrap() > 0.0));
 }
 
 #[test]
 fn a_chat_prompt_goes_through_the_template_and_ends_with_the_models_turn() {
-    let arguments = ["run", "--temp", "0", "-n", "60", "--system", "Answer briefly."];
-    let question = "What is the capital of France?";
+    let arguments = ["run", "--temp", "0", "-n", "60", "--system", "You are a helpful assistant."];
+    let question = "Name three primary colors.";
     let json = prints_json(minfer(&[&arguments[..], &["--json", question]].concat()));
-    let prompt = "<|im_start|>system\nAnswer briefly.<|im_end|>\n<|im_start|>user\nWhat is the capital of France?\
+    let prompt = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nName three primary colors.\
         <|im_end|>\n<|im_start|>assistant\n";
     let ids = prints_json(minfer(&["tokenize", "--parse-special", prompt]));
     assert_eq!(json["prompt_tokens"], ids);
-    assert!(json["text"].as_str().unwrap().contains("Paris"), "{}", json["text"]);
+    assert!(json["text"].as_str().unwrap().contains("Blue"), "{}", json["text"]);
     assert_eq!(json["finish_reason"], "stop");
     // The token that ends the turn is not one of the answer's.
     assert!(!json["tokens"].as_array().unwrap().contains(&json!(2)));

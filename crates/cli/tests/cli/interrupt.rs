@@ -26,7 +26,7 @@ fn a_run_prints_what_there_is_and_ends_with_130() {
     interrupt(&child);
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
-    assert!(rest.starts_with(", 10") && rest.ends_with('\n'), "{rest:?}");
+    assert!(rest.starts_with(',') && rest.ends_with('\n'), "{rest:?}");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
