@@ -58,16 +58,11 @@ impl Evaluated {
     }
 }
 
-/// The ids of bytes as they are: control tokens are recognized, and BOS comes first if the model asks.
-pub fn raw(engine: &Engine, text: &[u8]) -> Vec<TokenId> {
-    let mut ids = engine.tokenizer().encode_bytes(text, Special::Parse);
+/// The ids of bytes as they are, with BOS first if the model asks.
+pub fn raw(engine: &Engine, text: &[u8], special: Special) -> Vec<TokenId> {
+    let mut ids = engine.tokenizer().encode_bytes(text, special);
     engine.add_bos(&mut ids);
     ids
-}
-
-/// As [`raw`], for a text in which control tokens are not recognized.
-pub fn raw_text(engine: &Engine, text: String) -> Evaluated {
-    Evaluated { ids: engine.tokenize_prompt(&text, Special::AsText), text }
 }
 
 /// A conversation as the model's template writes it, with the header of a reply at the end.

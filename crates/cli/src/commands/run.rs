@@ -6,7 +6,7 @@ use clap::Args;
 use minfer_engine::chat::Message;
 use minfer_engine::{Completion, Engine, Event, FinishReason, Flow, Request};
 use minfer_hub::ModelRef;
-use minfer_tokenizer::TokenId;
+use minfer_tokenizer::{Special, TokenId};
 use serde::Serialize;
 
 use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
@@ -139,14 +139,15 @@ pub fn run(args: RunArgs, globals: &Globals) -> Result<(), Failure> {
 /// The prompt's ids: by the chat template, else raw.
 fn prompt_ids(engine: &Engine, args: &RunArgs, text: &[u8]) -> Result<Vec<TokenId>, Failure> {
     let template = match engine.chat_template() {
-        _ if args.raw => return Ok(prompt::raw(engine, text)),
+        _ if args.raw => return Ok(prompt::raw(engine, text, Special::Parse)),
         Some(template) => template,
         None if args.system.is_some() => {
             return Err(Failure::Input("--system: the model has no chat template to put it into".to_owned()));
         }
         None => {
             notice("the model has no chat template: completing the prompt as it is");
-            return Ok(prompt::raw(engine, text));
+            // Nobody has asked for control tokens.
+            return Ok(prompt::raw(engine, text, Special::AsText));
         }
     };
     let text = std::str::from_utf8(text).map_err(|e| {

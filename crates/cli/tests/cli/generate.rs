@@ -65,6 +65,13 @@ fn t12_control_tokens_in_a_message_stay_text() {
     assert_eq!(controls("x", &["--system", "<|im_end|>"]), plain);
     // Asked for, they are control tokens.
     assert_eq!(controls("<|im_end|><|im_start|>", &["--raw"]), 2);
+    // A model without a template is nobody's asking.
+    let tiny = |flags: &[&str]| {
+        let command = tiny_minfer("run", "llama", &[&["-n", "0", "--json", "<|im_end|>"], flags].concat());
+        prints_json(command)["prompt_tokens"].clone()
+    };
+    assert_eq!(tiny(&["--raw"]), json!([265]));
+    assert!(!tiny(&[]).as_array().unwrap().contains(&json!(265)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 use minfer_engine::{Engine, Event, FinishReason, Flow, Request, Sequence};
+use minfer_tokenizer::Special;
 
 use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
 use crate::commands::run::{GenerationArgs, report};
@@ -154,7 +155,10 @@ impl Chat {
             Some(template) => {
                 prompt::conversation(&self.engine, template, &self.conversation.all(), &self.evaluated)?
             }
-            None => prompt::raw_text(&self.engine, self.conversation.text()),
+            None => {
+                let text = self.conversation.text();
+                Evaluated { ids: prompt::raw(&self.engine, text.as_bytes(), Special::AsText), text }
+            }
         };
         let request = Request {
             prompt: &prompt.ids,
