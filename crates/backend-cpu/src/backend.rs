@@ -1,11 +1,10 @@
 //! The CPU as a [`Backend`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use minfer_graph::{
-    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, Op, OpQuery, ProgramId, StateDecl, StateHandle,
-    WeightHandle, WeightRequest,
+    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, Op, OpQuery, ProgramId, StateDecl,
+    StateHandle, WeightHandle, WeightRequest,
 };
 
 use crate::memory::{AllocError, ZeroedBytes};
@@ -105,9 +104,10 @@ impl Backend for CpuBackend {
         let weight = query.sources.first().filter(|s| s.is_weight);
         match query.op {
             Op::MatMul => weight.is_some_and(|w| Weight::can_multiply(w.dtype, w.shape)),
-            // A row that is added to every result row; a whole matrix is added by an operation of its own.
+            // A bias of the model, which is added to every result row. What is computed is added by an operation
+            // of its own: here it would be read while other threads may still write it.
             Op::MatMulAdd => {
-                let bias = query.sources.get(2).is_some_and(|b| b.shape.rank() == 1);
+                let bias = query.sources.get(2).is_some_and(|b| b.is_weight && b.shape.rank() == 1);
                 bias && weight.is_some_and(|w| Weight::can_multiply(w.dtype, w.shape))
             }
             Op::GetRows => weight.is_none_or(|w| Weight::can_look_up(w.dtype)),
@@ -125,7 +125,8 @@ impl Backend for CpuBackend {
             return Err(DeviceError::Unsupported(format!("a KV cache of type {}", decl.dtype.name())));
         }
         let half = || {
-            ZeroedBytes::new(decl.half_bytes()).map_err(|e| out_of_memory(e, format!("layer {}'s KV cache", decl.layer)))
+            ZeroedBytes::new(decl.half_bytes())
+                .map_err(|e| out_of_memory(e, format!("layer {}'s KV cache", decl.layer)))
         };
         let cache = Cache { k: half()?, v: half()? };
         Ok(StateHandle(self.store.states.insert(cache)))
@@ -148,7 +149,8 @@ impl Backend for CpuBackend {
         let program = compile(&self.store, ops)?;
         let wanted = program.scratch_bytes();
         if self.scratch.as_ref().is_none_or(|s| s.len() < wanted) {
-            let scratch = ZeroedBytes::new(wanted).map_err(|e| out_of_memory(e, "working memory".to_owned()))?;
+            let scratch =
+                ZeroedBytes::new(wanted).map_err(|e| out_of_memory(e, "working memory".to_owned()))?;
             self.scratch = Some(scratch);
         }
         Ok(ProgramId(self.programs.insert(program)))
@@ -177,7 +179,9 @@ impl Backend for CpuBackend {
                 to.copy_from_slice(bytes);
                 Ok(())
             }
-            None => Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", buffer.0, bytes.len()))),
+            None => {
+                Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", buffer.0, bytes.len())))
+            }
         }
     }
 
@@ -187,7 +191,9 @@ impl Backend for CpuBackend {
                 out.copy_from_slice(from);
                 Ok(())
             }
-            None => Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", buffer.0, out.len()))),
+            None => {
+                Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", buffer.0, out.len())))
+            }
         }
     }
 }
@@ -203,6 +209,3 @@ fn available_memory() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
-
-/// The weights' source, kept by tables that are read in place.
-pub(crate) type Source = Arc<dyn minfer_graph::WeightSource>;

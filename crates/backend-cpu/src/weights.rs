@@ -1,11 +1,11 @@
 //! Weights as the kernels read them.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use minfer_graph::{DType, DeviceError, Shape, WeightRequest, WeightUse};
+use minfer_graph::{DType, DeviceError, Shape, WeightRequest, WeightSource, WeightUse};
 
-use crate::backend::{Source, out_of_memory};
+use crate::backend::out_of_memory;
 use crate::memory::ZeroedBytes;
 use crate::pack::{GROUP_ROWS, PackError, PackedLayout};
 use crate::pool::{PoolError, ThreadPool};
@@ -25,7 +25,7 @@ pub(crate) enum Weight {
 pub(crate) struct Table {
     start: *const u8,
     len: usize,
-    _source: Source,
+    _source: Arc<dyn WeightSource>,
 }
 
 // SAFETY: the bytes are read-only and live as long as the source, which is itself Send and Sync.
@@ -72,7 +72,7 @@ impl Weight {
             WeightUse::Lookup => Ok(Self::Table(Table {
                 start: bytes.as_ptr(),
                 len: bytes.len(),
-                _source: Source::clone(&request.source),
+                _source: Arc::clone(&request.source),
             })),
             WeightUse::Vector => {
                 let mut vector = vec![0.0; request.shape.len()];
@@ -107,11 +107,10 @@ fn pack(
     let group_source = GROUP_ROWS * layout.row_bytes();
     // Small enough that every thread gets some of a small matrix, too.
     let chunk_groups = (RELEASE / group_source).min(layout.groups().div_ceil(4 * pool.size())).max(1);
-    let mut chunks: Vec<_> = packed.as_mut_slice()[..layout.bytes()]
+    let chunks: Vec<_> = packed.as_mut_slice()[..layout.bytes()]
         .chunks_mut(chunk_groups * layout.group_bytes())
         .map(|chunk| Mutex::new(Some(chunk)))
         .collect();
-    let chunks = &mut chunks[..];
     let error = Mutex::new(None);
     pool.run(|worker| {
         loop {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Context;
 use super::checks::Ids;
-use crate::attention::{AttentionInputs, AttentionPlan, AttentionStep, KvCache, KvStore};
+use crate::attention::{AttentionError, AttentionInputs, AttentionPlan, AttentionStep, KvCache, KvStore};
 use crate::pool::Stop;
 use crate::simd::Isa;
 
@@ -23,10 +23,9 @@ impl Store {
     pub unsafe fn run(&self, isa: Isa, tokens: Range<usize>) {
         // SAFETY: the addresses are live, by the caller.
         unsafe {
-            // The slots were checked before the program started; without a cache row there is nothing to write.
-            if let Ok(store) = KvStore::new(self.cache, self.slots.slice()) {
-                store.run(isa, tokens, self.k, self.v);
-            }
+            KvStore::new(self.cache, self.slots.slice())
+                .expect("slots are checked before the program starts")
+                .run(isa, tokens, self.k, self.v);
         }
     }
 }
@@ -48,7 +47,7 @@ pub(super) struct Attend {
 impl Attend {
     /// # Safety
     /// The buffers are alive and nothing writes to them; `shared` is the shared working memory.
-    unsafe fn step(&self, shared: *mut u8) -> Result<AttentionStep<'_>, String> {
+    unsafe fn step(&self, shared: *mut u8) -> Result<AttentionStep<'_>, AttentionError> {
         // SAFETY: by the caller, and `compile` reserved what the plan needs.
         unsafe {
             let inputs = AttentionInputs {
@@ -58,7 +57,6 @@ impl Attend {
             };
             let shared = shared.add(self.shared).cast();
             AttentionStep::new(&self.plan, inputs, self.threads, self.q, self.out, shared)
-                .map_err(|e| e.to_string())
         }
     }
 
@@ -67,11 +65,9 @@ impl Attend {
     pub unsafe fn run(&self, context: &mut Context<'_>) -> Result<(), Stop> {
         // SAFETY: by the caller; `compile` reserved each thread's working memory.
         unsafe {
-            match self.step(context.shared) {
-                Ok(step) => step.run(context.worker, context.own.cast()),
-                // Checked before the program started.
-                Err(_) => Err(context.worker.abort()),
-            }
+            self.step(context.shared)
+                .expect("positions and pages are checked before the program starts")
+                .run(context.worker, context.own.cast())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a run checks before its first step: indices in host data, which decide where kernels read and write.
 //!
-//! All i32 values of a graph are inputs, so they are complete when a program starts. Layers share them, so a check is made once
-//! however many operations need it.
+//! All i32 values of a graph are inputs, so they are complete when a program starts. Layers share them, so a
+//! check is made once however many operations need it.
 
 use minfer_graph::{Attention, DeviceError, StateDecl, bounds};
 

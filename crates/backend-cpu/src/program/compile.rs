@@ -1,8 +1,9 @@
-//! From bound operations to steps: resolves addresses, shares quantized activations and rope tables, places barriers.
+//! From bound operations to steps: resolves addresses, shares quantized activations and rope tables, places
+//! barriers.
 
 use std::sync::Arc;
 
-use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, WeightHandle};
+use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, Shape, WeightHandle};
 
 use super::cache::{Attend, Store as KvStore};
 use super::checks::{Check, Checks, Ids};
@@ -22,7 +23,7 @@ const BATCH_TOKENS: usize = 8;
 
 /// Makes a program of a split.
 pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceError> {
-    let tokens = ops.iter().map(|o| o.result.shape.dims().first().copied().unwrap_or(1)).max().unwrap_or(1);
+    let tokens = ops.iter().map(|o| rows_and_width(&o.result.shape).0).max().unwrap_or(1);
     let mut compiler = Compiler {
         store,
         threads: store.threads[usize::from(tokens >= BATCH_TOKENS)],
@@ -74,14 +75,9 @@ struct RopeTable {
 
 impl Compiler<'_> {
     fn op(&mut self, op: &BoundOp) -> Result<(), DeviceError> {
-        let result = op.result.shape;
-        let rows = result.dims().first().copied().unwrap_or(1);
-        let width = result.len() / rows;
-        if let (Some(quantized), false) = (self.quantized, matches!(op.op, Op::KvStore)) {
-            // The original may be gone once its memory is written again.
-            if quantized.place == op.result.place {
-                self.quantized = None;
-            }
+        // The quantized form is that of a value which is gone once its memory is written again.
+        if self.quantized.is_some_and(|q| q.place == op.result.place) {
+            self.quantized = None;
         }
         match op.op {
             Op::GetRows => self.get_rows(op),
@@ -94,20 +90,7 @@ impl Compiler<'_> {
             Op::Softcap(cap) => self.unary(op, Unary::Softcap(cap)),
             Op::Activate(Activation::Silu) => self.unary(op, Unary::Silu),
             Op::Activate(Activation::Gelu) => self.unary(op, Unary::Gelu),
-            Op::RmsNorm { eps } | Op::RmsNormMul { eps } => {
-                let x = self.f32s(&op.sources[0])?;
-                let weight = op.sources.get(1).map(|w| self.f32s(w)).transpose()?;
-                let out = self.out(op)?;
-                let row = result.width();
-                let kernel = Kernel::RmsNorm { rows, inner: width / row, width: row, eps, x, weight, out };
-                let mut accesses = vec![self.read(&op.sources[0], Share::Rows(rows))?];
-                if let Some(w) = op.sources.get(1).filter(|w| matches!(w.place, Place::Buffer(_))) {
-                    accesses.push(self.read(w, Share::Any)?);
-                }
-                accesses.push(self.write(op, Share::Rows(rows))?);
-                self.step(kernel, &accesses);
-                Ok(())
-            }
+            Op::RmsNorm { eps } | Op::RmsNormMul { eps } => self.rms_norm(op, eps),
             Op::Rope(_) => self.rope(op),
             Op::KvStore => self.kv_store(op),
             Op::Attention(_) => self.attention(op),
@@ -149,39 +132,45 @@ impl Compiler<'_> {
     }
 
     fn unary(&mut self, op: &BoundOp, function: Unary) -> Result<(), DeviceError> {
-        let rows = op.result.shape.dims().first().copied().unwrap_or(1);
-        let width = op.result.shape.len() / rows;
+        let (rows, width) = rows_and_width(&op.result.shape);
         let (x, out) = (self.f32s(&op.sources[0])?, self.out(op)?);
         let accesses = [self.read(&op.sources[0], Share::Rows(rows))?, self.write(op, Share::Rows(rows))?];
         self.step(Kernel::Unary { op: function, rows, width, x, out }, &accesses);
         Ok(())
     }
 
+    fn rms_norm(&mut self, op: &BoundOp, eps: f32) -> Result<(), DeviceError> {
+        let (rows, row) = rows_and_width(&op.result.shape);
+        let width = op.result.shape.width();
+        let (x, out) = (self.f32s(&op.sources[0])?, self.out(op)?);
+        let mut accesses =
+            vec![self.read(&op.sources[0], Share::Rows(rows))?, self.write(op, Share::Rows(rows))?];
+        let mut weight = None;
+        if let Some(w) = op.sources.get(1) {
+            weight = Some(self.f32s(w)?);
+            accesses.push(self.read(w, Share::Any)?);
+        }
+        self.step(Kernel::RmsNorm { rows, inner: row / width, width, eps, x, weight, out }, &accesses);
+        Ok(())
+    }
+
     fn binary(&mut self, op: &BoundOp, function: Binary) -> Result<(), DeviceError> {
         let [a_at, b_at] = [&op.sources[0], &op.sources[1]];
-        let rows = op.result.shape.dims().first().copied().unwrap_or(1);
-        let width = op.result.shape.len() / rows;
+        let (rows, row) = rows_and_width(&op.result.shape);
         let (a, b, out) = (self.f32s(a_at)?, self.f32s(b_at)?, self.out(op)?);
-        let same = a_at.shape == b_at.shape;
-        let mut accesses = vec![self.read(a_at, Share::Rows(rows))?, self.write(op, Share::Rows(rows))?];
-        if matches!(b_at.place, Place::Buffer(_)) {
-            accesses.push(self.read(b_at, if same { Share::Rows(rows) } else { Share::Any })?);
-        }
+        // A row that is added to a single row is no broadcast: there the result may be in its place.
+        let same = a_at.shape.len() == b_at.shape.len();
+        let accesses = [
+            self.read(a_at, Share::Rows(rows))?,
+            self.read(b_at, if same { Share::Rows(rows) } else { Share::Any })?,
+            self.write(op, Share::Rows(rows))?,
+        ];
         let kernel = if same {
-            Kernel::Binary { op: function, rows, width, a, b, out }
+            Kernel::Binary { op: function, rows, width: row, a, b, out }
         } else {
-            // One row of b for each contiguous row of a, of which a shared row may hold several.
-            let width = a_at.shape.width();
-            Kernel::Broadcast { op: function, rows: a_at.shape.rows(), width, a, b, out }
+            let width = b_at.shape.len();
+            Kernel::Broadcast { op: function, rows, inner: row / width, width, a, b, out }
         };
-        if let (Kernel::Broadcast { rows: inner, .. }, true) = (&kernel, !same)
-            && *inner != rows
-        {
-            // The kernel's rows are finer than the value's; accesses by those rows are what its threads touch.
-            let inner = *inner;
-            accesses[0].share = Share::Rows(inner);
-            accesses[1].share = Share::Rows(inner);
-        }
         self.step(kernel, &accesses);
         Ok(())
     }
@@ -244,7 +233,17 @@ impl Compiler<'_> {
             Weight::Matrix { layout, data } => (*layout, data.as_ptr().cast_const()),
             _ => return Err(misused(op, "a packed matrix")),
         };
-        let bias = op.sources.get(2).map(|b| self.f32s(b)).transpose()?;
+        if (layout.rows(), layout.k()) != (weight.shape.rows(), weight.shape.width()) {
+            return Err(misused(op, "a matrix of the weight's shape"));
+        }
+        let bias = match op.sources.get(2) {
+            // Not from a buffer, whose other uses this step would have to be kept apart from.
+            Some(b) if matches!(b.place, Place::Weight(_)) && b.shape.len() == layout.rows() => {
+                Some(self.f32s(b)?)
+            }
+            Some(_) => return Err(misused(op, "a row of the model as addend")),
+            None => None,
+        };
         let input = if layout.quantized() {
             self.quantized(x)?
         } else {
@@ -394,8 +393,8 @@ impl Compiler<'_> {
                 handle.0
             )));
         }
-        // SAFETY: both parts were just found long enough; they are page-aligned and live until the state is released, which the
-        // trait allows only after the programs that name it.
+        // SAFETY: both parts were just found long enough; they are page-aligned and live until the state is
+        // released, after which the trait forbids launching a program that names it.
         let cache = unsafe {
             KvCache::new(k.as_ptr(), v.as_ptr(), kv_type, [decl.slots, decl.kv_heads, decl.head_dim])
         };
@@ -458,8 +457,9 @@ impl Compiler<'_> {
         Ok(self.start(&op.result)?.cast())
     }
 
+    /// The reading of an f32 value. A weight may be one: nothing writes it.
     fn read(&self, operand: &Operand, share: Share) -> Result<Access, DeviceError> {
-        let region = Region::new(self.start(operand)?.addr(), operand.bytes());
+        let region = Region::new(self.f32s(operand)?.addr(), operand.bytes());
         Ok(Access { region, writes: false, share })
     }
 
@@ -469,11 +469,19 @@ impl Compiler<'_> {
     }
 }
 
+/// The rows of a value that threads share out (tokens, for activations) and the elements of each. A vector is one
+/// row.
+fn rows_and_width(shape: &Shape) -> (usize, usize) {
+    let rows = if shape.rank() > 1 { shape.dims()[0] } else { 1 };
+    (rows, shape.len() / rows)
+}
+
 fn bytes_of_f32s(n: usize) -> usize {
     (n * size_of::<f32>()).next_multiple_of(64)
 }
 
-/// Working memory moves between runs, so its regions are offsets; they overlap no address, since no buffer lies so low.
+/// Working memory moves between runs, so its regions are offsets. One that looks like an address costs a barrier
+/// at worst.
 fn scratch(offset: usize, bytes: usize) -> Region {
     Region::new(offset, bytes)
 }

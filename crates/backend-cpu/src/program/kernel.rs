@@ -9,7 +9,8 @@ use super::checks::Ids;
 use crate::ops::{self, Binary, RmsNorm, Rope, Unary};
 use crate::pool::Stop;
 
-/// One step's computation. Kernels by row give each thread the static share of rows that [`crate::pool::Worker::split`] says.
+/// One step's computation. Kernels by row give each thread the static share of rows that
+/// [`crate::pool::Worker::split`] says.
 #[derive(Debug)]
 pub(super) enum Kernel {
     /// Rows of a weight in the file's format.
@@ -43,10 +44,11 @@ pub(super) enum Kernel {
         b: *const f32,
         out: *mut f32,
     },
-    /// `b` is one row.
+    /// `b` is one row, which meets each of the `inner` in a shared row.
     Broadcast {
         op: Binary,
         rows: usize,
+        inner: usize,
         width: usize,
         a: *const f32,
         b: *const f32,
@@ -87,8 +89,8 @@ impl Kernel {
     /// Does this thread's share.
     ///
     /// # Safety
-    /// The addresses are those of live memory of the shapes given, indices in range, and no other thread touches at the same time what
-    /// this one writes.
+    /// The addresses are those of live memory of the shapes given, indices in range, and no other thread touches
+    /// at the same time what this one writes.
     #[inline]
     pub unsafe fn run(&self, context: &mut Context<'_>) -> Result<(), Stop> {
         let isa = context.isa;
@@ -96,7 +98,7 @@ impl Kernel {
         // SAFETY: every arm offsets its pointers by whole rows within the shapes that the caller vouches for.
         unsafe {
             match *self {
-                Self::LookUp { table, dtype, row_bytes, width, ids, out, .. } => {
+                Self::LookUp { table, dtype, row_bytes, width, ids, out } => {
                     for i in share(ids.len) {
                         let id = *ids.start.add(i) as usize;
                         let row = std::slice::from_raw_parts(table.add(id * row_bytes), row_bytes);
@@ -105,7 +107,7 @@ impl Kernel {
                             .expect("types that cannot be decoded are refused at placement");
                     }
                 }
-                Self::SelectRows { table, width, ids, out, .. } => {
+                Self::SelectRows { table, width, ids, out } => {
                     for i in share(ids.len) {
                         let id = *ids.start.add(i) as usize;
                         out.add(i * width).copy_from_nonoverlapping(table.add(id * width), width);
@@ -121,10 +123,10 @@ impl Kernel {
                     let at = r.start * width;
                     ops::binary(isa, op, out.add(at), a.add(at), b.add(at), r.len() * width);
                 }
-                Self::Broadcast { op, rows, width, a, b, out } => {
+                Self::Broadcast { op, rows, inner, width, a, b, out } => {
                     let r = share(rows);
-                    let at = r.start * width;
-                    ops::binary_broadcast(isa, op, out.add(at), a.add(at), b, r.len(), width);
+                    let at = r.start * inner * width;
+                    ops::binary_broadcast(isa, op, out.add(at), a.add(at), b, r.len() * inner, width);
                 }
                 Self::RmsNorm { rows, inner, width, eps, x, weight, out } => {
                     let r = share(rows);

@@ -1,7 +1,8 @@
 //! Programs: a split of the graph made into steps over resolved addresses.
 //!
-//! Every worker walks all steps and does its share of each, so a whole decode step wakes the threads once. Where a step
-//! reads what another thread wrote, a barrier stands before it; [`hazards`] finds those places when the program is made.
+//! Every worker walks all steps and does its share of each, so a whole decode step wakes the threads once. Where
+//! a step reads what another thread wrote, a barrier stands before it; [`hazards`] finds those places when the
+//! program is made.
 
 mod cache;
 mod checks;
@@ -59,8 +60,8 @@ unsafe impl Send for SharedPtr {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPtr {}
 
-// SAFETY: the addresses in steps and checks point into buffers, weights and caches of the store that made the program; they
-// are used only by `run`, which borrows that store, and have no thread affinity.
+// SAFETY: the addresses in steps and checks point into buffers, weights and caches of the store that made the
+// program; they are used only by `run`, which borrows that store, and have no thread affinity.
 unsafe impl Send for Program {}
 // SAFETY: as above.
 unsafe impl Sync for Program {}
@@ -71,7 +72,8 @@ impl Program {
         self.shared_scratch + self.threads * self.thread_scratch
     }
 
-    /// Runs all steps. `_store` is the store the program was compiled against, with everything it names still in place.
+    /// Runs all steps. `_store` is the store the program was compiled against, with everything it names still in
+    /// place.
     pub fn run(
         &self,
         pool: &ThreadPool,
@@ -100,7 +102,8 @@ impl Program {
             if step.barrier {
                 worker.barrier()?;
             }
-            // SAFETY: `compile` resolved the addresses from the operands' shapes and placed the barriers; indices in host data were checked.
+            // SAFETY: `compile` resolved the addresses from the operands' shapes and placed the barriers; indices
+            // in host data were checked.
             unsafe { step.kernel.run(&mut context)? };
         }
         Ok(())

@@ -24,7 +24,8 @@ impl Quantize {
         for tile in context.worker.split(layout.tiles(), 1) {
             let rows = layout.tile_rows(tile);
             let bytes = layout.tile_bytes(tile);
-            // SAFETY: the activation has the layout's rows, and the working memory its bytes; each tile is one thread's.
+            // SAFETY: the activation has the layout's rows, and the working memory its bytes; each tile is one
+            // thread's.
             let (x, out) = unsafe {
                 (
                     std::slice::from_raw_parts(x.add(rows.start * layout.k()), rows.len() * layout.k()),
@@ -38,8 +39,8 @@ impl Quantize {
     }
 }
 
-/// Products of one activation with several matrices, such as Q, K and V: threads claim runs of weight rows one by one,
-/// without waiting for each other between the matrices.
+/// Products of one activation with several matrices, such as Q, K and V: threads claim runs of weight rows one by
+/// one, without waiting for each other between the matrices.
 #[derive(Debug)]
 pub(super) struct MatMuls {
     pub x: Input,
@@ -70,8 +71,8 @@ impl MatMuls {
     /// # Safety
     /// As [`super::kernel::Kernel::run`]; all workers come from a barrier or the start.
     pub unsafe fn run(&self, context: &mut Context<'_>) {
-        // SAFETY: `compile` resolved the addresses from live memory of these sizes; claimed groups are this thread's alone, and
-        // so is its working memory.
+        // SAFETY: `compile` resolved the addresses from live memory of these sizes; claimed groups are this
+        // thread's alone, and so is its working memory.
         unsafe {
             let x = match self.x {
                 Input::Quantized { layout, from } => {
@@ -122,7 +123,8 @@ impl MatMul {
     }
 }
 
-/// Groups claimed at once: whole panels, and enough claims that a thread that is held up does not hold up the others.
+/// Groups claimed at once: whole panels, and enough claims that a thread that is held up does not hold up the
+/// others.
 fn grain(groups: usize, threads: usize) -> usize {
     if threads == 1 {
         groups
