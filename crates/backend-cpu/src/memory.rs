@@ -1,11 +1,11 @@
 //! Zeroed memory for activations, KV caches, packed weights and scratch.
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 /// Zero bytes straight from the system: page-aligned, and a page costs nothing until it is written.
 #[derive(Debug)]
 pub struct ZeroedBytes {
-    map: MmapMut,
+    map: MmapRaw,
 }
 
 /// An allocation that the system refused.
@@ -17,7 +17,8 @@ pub struct AllocError {
 }
 
 impl ZeroedBytes {
-    /// At least `len` zero bytes that will all be used and read as a stream: asks for huge pages, so that page-table walks do not show.
+    /// At least `len` zero bytes that will all be used and read as a stream: asks for huge pages, so that
+    /// page-table walks do not show.
     pub fn streamed(len: usize) -> Result<Self, AllocError> {
         let bytes = Self::new(len)?;
         #[cfg(target_os = "linux")]
@@ -34,12 +35,13 @@ impl ZeroedBytes {
         // Whole cache lines, so that a kernel may write the last vector in full.
         let padded = len.max(1).checked_next_multiple_of(64).ok_or(failed)?;
         let map = MmapMut::map_anon(padded).map_err(|_| failed)?;
-        Ok(Self { map })
+        Ok(Self { map: map.into() })
     }
 
-    /// The first byte. Valid for reads of [`ZeroedBytes::len`] bytes, and for writes by whoever has exclusive use.
+    /// The first byte. Valid for reads of [`ZeroedBytes::len`] bytes, and for writes by whoever has exclusive
+    /// use.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.map.as_ptr().cast_mut()
+        self.map.as_mut_ptr()
     }
 
     /// Bytes available.
@@ -49,12 +51,15 @@ impl ZeroedBytes {
 
     /// All bytes.
     pub fn as_slice(&self) -> &[u8] {
-        &self.map
+        // SAFETY: the mapping has `len` initialized bytes; who writes through `as_ptr` has exclusive use, so no
+        // slice is alive then.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 
     /// All bytes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.map
+        // SAFETY: the mapping has `len` initialized bytes, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
     }
 }
 
