@@ -137,11 +137,6 @@ impl<'a> AttentionStep<'a> {
         self.items
     }
 
-    /// Whether [`AttentionStep::merge`] must follow, after all items are done.
-    pub fn needs_merge(&self) -> bool {
-        self.split
-    }
-
     /// Runs one worker's share: items as they come, and the merge if there is one. Leaves without a last barrier.
     /// All workers of the job must call it, right after a barrier (or the job's start).
     ///
@@ -167,7 +162,7 @@ impl<'a> AttentionStep<'a> {
             // SAFETY: the pool gives each item to one worker; the scratch is ours.
             unsafe { self.run_item(tile, item - items.start, scratch) };
         }
-        if self.needs_merge() {
+        if self.split {
             worker.barrier()?;
             let rows = self.inputs.positions.len() * self.plan.sizes.heads;
             // SAFETY: every item is done and visible; the shares do not overlap.

@@ -11,7 +11,7 @@ mod rope;
 mod tests;
 
 pub use elementwise::{Binary, Unary, binary, binary_broadcast, unary};
-pub use norm::{RmsNorm, add_rms_norm, rms_norm};
+pub use norm::{RmsNorm, rms_norm};
 pub use rope::{Rope, RopeError, rope};
 
 pub(crate) use elementwise::Softcap;

@@ -19,24 +19,7 @@ pub struct RmsNorm {
 /// `x` is valid for `rows · width` reads, `weight` for `width`, `out` for `rows · width` writes; `out` is `x` or
 /// overlaps nothing.
 pub unsafe fn rms_norm(isa: Isa, norm: RmsNorm, out: *mut f32, x: *const f32, weight: Option<*const f32>) {
-    isa.run(NormRun { norm, out, x, weight, add: None });
-}
-
-/// `sum = a + b`, then [`rms_norm`] of the sum, in one pass over memory.
-///
-/// # Safety
-/// As [`rms_norm`] with `a` and `b` for `x`; `sum` is valid for `rows · width` writes and is `a`, or `b`, or overlaps
-/// neither; `out` does not overlap `sum`, and is `a`, or `b`, or overlaps neither.
-pub unsafe fn add_rms_norm(
-    isa: Isa,
-    norm: RmsNorm,
-    sum: *mut f32,
-    out: *mut f32,
-    a: *const f32,
-    b: *const f32,
-    weight: Option<*const f32>,
-) {
-    isa.run(NormRun { norm, out, x: a, weight, add: Some((b, sum)) });
+    isa.run(NormRun { norm, out, x, weight });
 }
 
 struct NormRun {
@@ -44,8 +27,6 @@ struct NormRun {
     out: *mut f32,
     x: *const f32,
     weight: Option<*const f32>,
-    /// What to add to `x` first, and where the sum goes.
-    add: Option<(*const f32, *mut f32)>,
 }
 
 impl WithSimd for NormRun {
@@ -58,11 +39,7 @@ impl WithSimd for NormRun {
             let at = row * width;
             // SAFETY: row `row` of the caller's matrices.
             unsafe {
-                let mut x = self.x.add(at);
-                if let Some((b, sum)) = self.add {
-                    add(s, sum.add(at), x, b.add(at), width);
-                    x = sum.add(at);
-                }
+                let x = self.x.add(at);
                 let mean = f64::from(sum_of_squares(s, x, width)) / width as f64;
                 let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
                 scale(s, self.out.add(at), x, factor, self.weight, width);
@@ -87,18 +64,8 @@ unsafe fn store<S: Simd>(s: S, out: *mut f32, v: S::F, n: usize) {
     unsafe { if n == LANES { s.store(out, v) } else { s.store_part(out, v, n) } }
 }
 
-/// # Safety
-/// All are valid for `width` elements.
-#[inline(always)]
-unsafe fn add<S: Simd>(s: S, out: *mut f32, a: *const f32, b: *const f32, width: usize) {
-    for i in (0..width).step_by(LANES) {
-        let n = LANES.min(width - i);
-        // SAFETY: each access is within the row.
-        unsafe { store(s, out.add(i), s.add(load(s, a.add(i), n), load(s, b.add(i), n)), n) };
-    }
-}
-
-/// In a fixed order: vector `j` of the row goes to accumulator `j % 4`; then (0 + 1) + (2 + 3); then over the lanes.
+/// In a fixed order: vector `j` of the row goes to accumulator `j % 4`; then (0 + 1) + (2 + 3); then over the
+/// lanes.
 ///
 /// # Safety
 /// `x` is valid for `width` reads.

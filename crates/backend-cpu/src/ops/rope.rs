@@ -71,15 +71,11 @@ impl Rope {
         }
         let turns = (0..half)
             .map(|i| {
-                let exponent = -2.0 * i as f64 / rotary_dim as f64;
                 let factor = factors.map_or(1.0, |f| f64::from(f[i]));
-                let kept = f64::from(base).powf(exponent) / factor;
-                let scaled = kept * f64::from(scale);
-                let keep = yarn.map_or(0.0, |y| y.keep(i, rotary_dim, base));
-                (scaled * (1.0 - keep) + kept * keep) / TAU
+                params.frequency(i) / factor / TAU
             })
             .collect();
-        Ok(Self { pairs, turns, magnitude: yarn.map_or(1.0, |y| y.magnitude) })
+        Ok(Self { pairs, turns, magnitude: params.magnitude() })
     }
 
     /// Leading elements of a head that rotate.
@@ -186,7 +182,7 @@ pub unsafe fn rope(
     table: *const f32,
     [tokens, heads, head_dim]: [usize; 3],
 ) {
-    debug_assert!(rope.rotary_dim() <= head_dim);
+    assert!(rope.rotary_dim() <= head_dim, "a head of {head_dim} rotates {}", rope.rotary_dim());
     isa.run(RopeRun { rope, out, x, table, tokens, heads, head_dim });
 }
 

@@ -215,28 +215,6 @@ fn rms_norm_of_zeros_is_zero_and_rows_are_independent() {
     }
 }
 
-#[test]
-fn add_rms_norm_equals_add_then_norm() {
-    let mut rng = Rng::new(6);
-    for width in WIDTHS {
-        let norm = RmsNorm { rows: 2, width, eps: 1e-6 };
-        let (a, b, w) = (rng.vec(2 * width, 1.0), rng.vec(2 * width, 1.0), rng.vec(width, 1.0));
-        let want_sum = run_binary(Isa::Scalar, Binary::Add, &a, &b);
-        let want = run_norm(Isa::Scalar, norm, &want_sum, Some(&w));
-        for isa in Isa::available() {
-            let mut out = vec![f32::NAN; 2 * width];
-            let mut sum = a.clone();
-            let p = sum.as_mut_ptr();
-            // SAFETY: two rows each; the sum replaces `a`.
-            unsafe {
-                add_rms_norm(isa, norm, p, out.as_mut_ptr(), p, b.as_ptr(), Some(w.as_ptr()));
-            }
-            assert_bits(&sum, &want_sum, &format!("{isa} sum"));
-            assert_bits(&out, &want, &format!("{isa} norm"));
-        }
-    }
-}
-
 const PLAIN: RopeParams =
     RopeParams { rotary_dim: 64, pairs: RopePairs::Halves, base: 10_000.0, scale: 1.0, yarn: None };
 
