@@ -365,12 +365,7 @@ impl Worker<'_> {
 
     /// The next unclaimed number since the job began or the last barrier opened: 0, 1, 2, … over all workers.
     pub fn next(&self) -> usize {
-        self.next_chunk(1)
-    }
-
-    /// Claims `len` consecutive numbers and returns the first of them.
-    pub fn next_chunk(&self, len: usize) -> usize {
-        self.shared.next.0.fetch_add(len, Ordering::Relaxed)
+        self.shared.next.0.fetch_add(1, Ordering::Relaxed)
     }
 
     /// This worker's share of `0..len` when every boundary between shares must be a multiple of `align`.
@@ -379,9 +374,11 @@ impl Worker<'_> {
     }
 }
 
-/// Part `index` of `0..len` cut into `count` nearly equal runs whose inner boundaries are multiples of `align` (≥ 1).
+/// Part `index` of `0..len` cut into `count` nearly equal runs whose inner boundaries are multiples of `align`
+/// (≥ 1). What is too little for all goes to the first parts: part 0 is the calling thread's, which is awake when
+/// a job begins.
 pub fn split(len: usize, align: usize, index: usize, count: usize) -> Range<usize> {
     let blocks = len.div_ceil(align);
-    let boundary = |i: usize| (blocks * i / count * align).min(len);
+    let boundary = |i: usize| ((blocks * i).div_ceil(count) * align).min(len);
     boundary(index)..boundary(index + 1)
 }

@@ -112,6 +112,8 @@ fn split_covers_everything_once_on_aligned_boundaries() {
             }
         }
     }
+    // One row is the calling thread's.
+    assert_eq!([0, 1, 2].map(|index| split(1, 1, index, 3)), [0..1, 1..1, 1..1]);
 }
 
 #[test]
