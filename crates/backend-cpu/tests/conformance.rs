@@ -8,9 +8,14 @@ fn passes(isa: Isa, threads: usize) {
     let config = CpuConfig { threads, threads_batch: threads, isa: Some(isa) };
     let mut make = || -> Box<dyn Backend> { Box::new(CpuBackend::new(&config).unwrap()) };
     let report = conformance::run(&mut make, &Options { activation_bits: Some(8), ..Options::default() });
-    println!("{isa}, {threads} threads: {report}\n{:?}", report.skipped);
     report.assert_passed();
-    assert!(report.passed > 1500, "{report}");
+    assert!(report.passed > 1500, "{isa}, {threads} threads: {report}");
+    // What is computed is neither packed as a matrix nor added within a product.
+    let computed = |case: &str| {
+        case == "mat_mul by a computed matrix" || case.starts_with("mat_mul_add") && case.contains(" full")
+    };
+    let others: Vec<&String> = report.skipped.iter().filter(|case| !computed(case)).collect();
+    assert!(others.is_empty(), "{isa}, {threads} threads skipped {others:?}");
 }
 
 #[test]
