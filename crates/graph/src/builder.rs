@@ -217,7 +217,7 @@ impl GraphBuilder {
         let (dtype, from) = (node.dtype, node.shape);
         let fixed = matches!(self.graph.node(self.graph.root(x)).op, Op::Weight(_) | Op::State(_));
         let id = self.push(Op::Reshape, vec![x], dtype, shape, label.into());
-        if shape.checked_len() != Some(from.len()) {
+        if shape.checked_len() != from.checked_len() {
             self.problem(id, format!("{from} has not as many elements as {shape}"));
         }
         if fixed {

@@ -82,8 +82,8 @@ impl Placer<'_> {
         node.sources.iter().find_map(|&s| self.graph.state_of(s))
     }
 
-    /// The device of a layer's KV cache, given the nodes that touch it and where it is, if it exists; `None` if nothing
-    /// touches it.
+    /// The device of a layer's KV cache, given the nodes that touch it and where it is, if it exists; `None` if
+    /// nothing touches it.
     fn home(
         &self,
         layer: u32,

@@ -77,9 +77,19 @@ fn sources_from_elsewhere_and_wrong_nodes_are_problems_not_panics() {
         b.append("store", Op::KvStore, &[x]);
         b.append("alone", Op::Add, &[x]);
         b.input("f16", DType::F16, [2]);
+        let vast = b.input("vast", DType::F32, [usize::MAX, 3]);
+        b.reshape("as vast", vast, [3]);
     });
+    let vast = usize::MAX;
     assert_eq!(
-        found,
+        found[7..],
+        [
+            format!("vast: shape [{vast}×3] is empty or too large"),
+            format!("as vast: [{vast}×3] has not as many elements as [3]"),
+        ]
+    );
+    assert_eq!(
+        found[..7],
         [
             "s: source 99 is not one of the 2 nodes before it",
             "r: source 99 is not one of the 3 nodes before it",

@@ -25,11 +25,26 @@ pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
         unary(options, visit, &Op::Activate(activation), &ACTIVATION);
     }
     norms(options, visit);
+    of_weights(options, visit);
+}
+
+/// Weights where models have activations.
+fn of_weights(options: &Options, visit: &mut Visit<'_>) {
+    case(options, visit, "add of a weight and an input".to_owned(), |mut net| {
+        let (w, x) = (net.weight("w", crate::DType::F32, [3, 33]), net.normal("x", [3, 33]));
+        let y = net.b.add("y", w, x);
+        net.case(y, ROUNDING)
+    });
+    case(options, visit, "rms_norm of a weight".to_owned(), |mut net| {
+        let w = net.weight("w", crate::DType::F32, [3, 33]);
+        let y = net.b.rms_norm("y", w, 1e-5);
+        net.case(y, NORM)
+    });
 }
 
 fn binary(options: &Options, visit: &mut Visit<'_>, op: &Op) {
     for width in WIDTHS {
-        for shape in [vec![1, width], vec![3, width], vec![2, 3, width]] {
+        for shape in [vec![width], vec![1, width], vec![3, width], vec![2, 3, width]] {
             for (second, row) in [("same shape", false), ("row", true), ("weight", true)] {
                 for in_place in [None, Some(0), Some(1)] {
                     let shape = Shape::new(&shape);
@@ -87,7 +102,7 @@ fn extremes(mut net: Net, op: &Op, tolerance: Tolerance) -> Case {
 fn norms(options: &Options, visit: &mut Visit<'_>) {
     for eps in [1e-5, 1e-6] {
         for width in WIDTHS {
-            for shape in [vec![1, width], vec![5, width], vec![2, 3, width]] {
+            for shape in [vec![width], vec![1, width], vec![5, width], vec![2, 3, width]] {
                 for in_place in [false, true] {
                     let (shape, place) = (Shape::new(&shape), if in_place { " in place" } else { "" });
                     case(options, visit, format!("rms_norm {shape} eps {eps}{place}"), |mut net| {
