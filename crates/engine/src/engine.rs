@@ -19,6 +19,9 @@ use crate::{EngineError, EngineOptions, devices};
 /// Positions in a page of the KV cache.
 const PAGE: usize = 64;
 
+/// Rows of the KV cache at most: positions and rows are i32 on every device.
+const MAX_SLOTS: usize = 1 << 30;
+
 /// A model with its tokenizer, its devices and its KV cache.
 pub struct Engine {
     path: PathBuf,
@@ -27,13 +30,15 @@ pub struct Engine {
     template: Option<ChatTemplate>,
     runner: Runner,
     pool: Arc<PagePool>,
-    n_ctx: usize,
     load_time: Duration,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("path", &self.path).field("n_ctx", &self.n_ctx).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("path", &self.path)
+            .field("n_ctx", &self.n_ctx())
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,10 +65,11 @@ impl Engine {
         let model =
             Model::from_gguf(&gguf).map_err(|source| EngineError::Model { path: path.clone(), source })?;
         let n_ctx = context_length(model.info(), options.n_ctx)?;
-        let kv = kv_config(n_ctx, options);
+        let kv = kv_config(n_ctx, options)?;
         let source = Arc::new(GgufWeights(gguf.clone()));
         let devices = devices::open_all(options)?;
-        let mut runner = Runner::new(model, devices, source, kv, options.fusion, options.n_batch.min(n_ctx));
+        let mut runner =
+            Runner::new(model, devices, source, kv, n_ctx, options.fusion, options.n_batch.min(n_ctx));
 
         // The vocabulary's tables take as long to build as the weights of a small model to load.
         let tokenizer = std::thread::scope(|scope| {
@@ -85,7 +91,7 @@ impl Engine {
         let template =
             source.map(|s| ChatTemplate::new(s, crate::chat::special_tokens(&tokenizer))).transpose()?;
         let pool = PagePool::new(kv.slots / kv.page, kv.page);
-        Ok(Self { path, gguf, tokenizer, template, runner, pool, n_ctx, load_time: started.elapsed() })
+        Ok(Self { path, gguf, tokenizer, template, runner, pool, load_time: started.elapsed() })
     }
 
     /// The model file.
@@ -115,7 +121,7 @@ impl Engine {
 
     /// Positions a sequence may have.
     pub fn n_ctx(&self) -> usize {
-        self.n_ctx
+        self.runner.n_ctx()
     }
 
     /// How long loading took.
@@ -181,33 +187,50 @@ impl Engine {
         feeds: &mut [Feed<'_>],
         on_step: &mut dyn FnMut(Step<'_>) -> Flow,
     ) -> Result<(), EngineError> {
-        if let Some(stranger) = feeds.iter().position(|f| !f.sequence.pages.belongs_to(&self.pool)) {
-            return Err(EngineError::Setting {
-                name: "the sequence",
-                value: format!("feed {stranger}"),
-                expected: "one of this engine".to_owned(),
-            });
+        for feed in feeds.iter() {
+            self.check_owner(feed.sequence)?;
         }
         self.runner.forward(feeds, on_step)
+    }
+
+    /// Refuses a prompt that [`Engine::generate`] cannot evaluate, before anything of the sequence is changed.
+    pub(crate) fn check(&self, sequence: &Sequence, prompt: &[TokenId]) -> Result<(), EngineError> {
+        self.check_owner(sequence)?;
+        self.runner.check(0, prompt)
+    }
+
+    /// The last row of logits that [`Engine::forward`] gave.
+    pub(crate) fn last_logits(&self) -> &[f32] {
+        self.runner.last_logits()
+    }
+
+    fn check_owner(&self, sequence: &Sequence) -> Result<(), EngineError> {
+        if sequence.pages.belongs_to(&self.pool) { Ok(()) } else { Err(EngineError::ForeignSequence) }
     }
 }
 
 fn context_length(info: &ModelInfo, asked: Option<usize>) -> Result<usize, EngineError> {
-    // Token positions and cache rows are i32 on every device.
-    let most = i32::MAX as usize / 2;
     match asked {
         None => Ok(info.context_length.min(EngineOptions::DEFAULT_CONTEXT)),
-        Some(n) if n > most => Err(EngineError::Setting {
+        Some(n) if n > MAX_SLOTS => Err(EngineError::Setting {
             name: "the context length",
             value: n.to_string(),
-            expected: format!("at most {most}"),
+            expected: format!("at most {MAX_SLOTS}"),
         }),
         Some(n) => Ok(n),
     }
 }
 
-fn kv_config(n_ctx: usize, options: &EngineOptions) -> KvConfig {
-    let page = PAGE;
-    let blocks = n_ctx.div_ceil(page);
-    KvConfig { dtype: options.kv_type, slots: blocks * page * options.max_sequences, page, blocks }
+fn kv_config(n_ctx: usize, options: &EngineOptions) -> Result<KvConfig, EngineError> {
+    let blocks = n_ctx.div_ceil(PAGE);
+    let sequences = options.max_sequences;
+    let most = MAX_SLOTS / (blocks * PAGE);
+    if sequences > most {
+        return Err(EngineError::Setting {
+            name: "the number of sequences",
+            value: sequences.to_string(),
+            expected: format!("at most {most} of {n_ctx} positions"),
+        });
+    }
+    Ok(KvConfig { dtype: options.kv_type, slots: blocks * PAGE * sequences, page: PAGE, blocks })
 }

@@ -86,6 +86,9 @@ pub enum EngineError {
         /// The vocabulary's size.
         vocab_size: usize,
     },
+    /// The cache that holds a sequence is that of another engine.
+    #[error("the sequence was made by another engine")]
+    ForeignSequence,
     /// A setting is out of range.
     #[error("{name} is {value}, but must be {expected}")]
     Setting {
@@ -131,6 +134,7 @@ impl EngineError {
             | Self::PromptTooLong { .. }
             | Self::EmptyPrompt
             | Self::TokenId { .. }
+            | Self::ForeignSequence
             | Self::Setting { .. }
             | Self::KvFull { .. } => ErrorKind::Input,
         }

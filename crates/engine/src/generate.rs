@@ -91,17 +91,17 @@ pub struct Completion {
 
 impl Engine {
     /// Generates after `request.prompt`. `on_event` may break off; the text so far is then returned.
+    ///
+    /// What is refused (an empty or too long prompt, ids outside the vocabulary, parameters out of range) leaves the
+    /// sequence as it was; after a device's failure it holds the tokens that were evaluated.
     pub fn generate(
         &mut self,
         sequence: &mut Sequence,
         request: &Request<'_>,
         on_event: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<Completion, EngineError> {
-        let n_ctx = self.n_ctx();
-        let n_prompt = request.prompt.len();
-        if n_prompt > n_ctx {
-            return Err(EngineError::PromptTooLong { n_prompt, n_ctx });
-        }
+        self.check(sequence, request.prompt)?;
+        let (n_prompt, n_ctx) = (request.prompt.len(), self.n_ctx());
         let vocab_size = self.info().vocab_size;
         let tokenizer = self.tokenizer();
         let mut sampler = Sampler::new(request.sampling.clone(), vocab_size, |id| {
@@ -109,14 +109,12 @@ impl Engine {
         })?;
         sampler.prime(request.prompt)?;
         let mut stream = TextStream::new(request.stop)?;
-        let mut logits = vec![0.0; vocab_size];
 
         let cached_n = sequence.keep_prefix_of(request.prompt);
         let started = Instant::now();
-        let mut flow =
-            self.evaluate(sequence, &request.prompt[cached_n..], &mut logits, &mut |done, total| {
-                on_event(Event::Prompt { done, total })
-            })?;
+        let mut flow = self.evaluate(sequence, &request.prompt[cached_n..], &mut |done, total| {
+            on_event(Event::Prompt { done, total })
+        })?;
         let prompt = started.elapsed();
 
         let started = Instant::now();
@@ -127,33 +125,33 @@ impl Engine {
             if flow.is_break() {
                 break FinishReason::Cancelled;
             }
-            // The last position can be sampled from, but nothing can be evaluated after it.
+            // Prompt and answer fill the context together.
             if tokens.len() >= limit || n_prompt + tokens.len() >= n_ctx {
                 break FinishReason::Length;
             }
-            let token = sampler.sample(&logits)?;
+            let token = sampler.sample(self.last_logits())?;
             if self.tokenizer().is_eog(token) && !request.ignore_eos {
                 break FinishReason::Stop;
             }
             sampler.accept(token)?;
             tokens.push(token);
             let delta = stream.push(self.tokenizer().token_bytes(token).unwrap_or_default());
-            text.push_str(&delta.text);
+            text.push_str(delta.text);
             if !delta.text.is_empty() {
-                flow = on_event(Event::Text(&delta.text));
+                flow = on_event(Event::Text(delta.text));
             }
             if delta.stopped.is_some() {
                 break FinishReason::Stop;
             }
             if flow.is_continue() && tokens.len() < limit && n_prompt + tokens.len() < n_ctx {
-                flow = self.evaluate(sequence, &[token], &mut logits, &mut |_, _| Flow::Continue(()))?;
+                flow = self.evaluate(sequence, &[token], &mut |_, _| Flow::Continue(()))?;
             }
         };
         let rest = stream.finish().text;
         if !rest.is_empty() {
-            text.push_str(&rest);
+            text.push_str(rest);
             // The generation is over; there is nothing left to break off.
-            let _ = on_event(Event::Text(&rest));
+            let _ = on_event(Event::Text(rest));
         }
         let timings = Timings {
             prompt_n: n_prompt - cached_n,
@@ -165,22 +163,18 @@ impl Engine {
         Ok(Completion { tokens, text, finish_reason, timings })
     }
 
-    /// Evaluates tokens of one sequence and leaves the last one's logits in `logits`.
+    /// Evaluates tokens of one sequence. Unless `progress` breaks off, [`Engine::last_logits`] are then the last one's.
     fn evaluate(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[TokenId],
-        logits: &mut [f32],
         progress: &mut dyn FnMut(usize, usize) -> Flow,
     ) -> Result<Flow, EngineError> {
         let mut flow = Flow::Continue(());
         let mut feeds = [Feed { sequence, tokens, outputs: Outputs::Last }];
         self.forward(&mut feeds, &mut |step| {
             flow = match step {
-                Step::Logits { logits: row, .. } => {
-                    logits.copy_from_slice(row);
-                    Flow::Continue(())
-                }
+                Step::Logits { .. } => Flow::Continue(()),
                 Step::Done { tokens, total } => progress(tokens, total),
             };
             flow

@@ -73,6 +73,7 @@ pub(crate) struct Runner {
     source: Arc<dyn WeightSource>,
     plans: PlanCache<PlanKey, Ports>,
     kv: KvConfig,
+    n_ctx: usize,
     fusion: Fusion,
     n_batch: usize,
     step: StepInputs,
@@ -118,6 +119,7 @@ impl Runner {
         devices: Vec<Box<dyn Backend>>,
         source: Arc<dyn WeightSource>,
         kv: KvConfig,
+        n_ctx: usize,
         fusion: Fusion,
         n_batch: usize,
     ) -> Self {
@@ -127,6 +129,7 @@ impl Runner {
             source,
             plans: PlanCache::new(PLANS),
             kv,
+            n_ctx,
             fusion,
             n_batch,
             step: StepInputs::default(),
@@ -144,6 +147,11 @@ impl Runner {
 
     pub fn kv(&self) -> &KvConfig {
         &self.kv
+    }
+
+    /// Positions a sequence may have; the cache may have room for some more, to fill its last page.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
     }
 
     pub fn fusion(&self) -> Fusion {
@@ -182,7 +190,24 @@ impl Runner {
         feeds: &mut [Feed<'_>],
         on_step: &mut dyn FnMut(Step<'_>) -> Flow,
     ) -> Result<(), EngineError> {
-        self.check(feeds)?;
+        for feed in feeds.iter() {
+            self.check(feed.sequence.len(), feed.tokens)?;
+        }
+        let result = self.steps(feeds, on_step);
+        if result.is_err() {
+            // The step that failed may have taken pages for tokens that were not evaluated.
+            for Feed { sequence, .. } in feeds {
+                sequence.truncate(sequence.len());
+            }
+        }
+        result
+    }
+
+    fn steps(
+        &mut self,
+        feeds: &mut [Feed<'_>],
+        on_step: &mut dyn FnMut(Step<'_>) -> Flow,
+    ) -> Result<(), EngineError> {
         let total = feeds.iter().map(|f| f.tokens.len()).sum();
         let mut done = 0;
         let (mut feed, mut index) = (0, 0);
@@ -208,20 +233,23 @@ impl Runner {
         Ok(())
     }
 
-    fn check(&self, feeds: &[Feed<'_>]) -> Result<(), EngineError> {
+    /// The last row of logits of the last step.
+    pub fn last_logits(&self) -> &[f32] {
+        &self.logits[self.logits.len().saturating_sub(self.model.info().vocab_size)..]
+    }
+
+    /// Refuses tokens that cannot be evaluated after `start` others.
+    pub fn check(&self, start: usize, tokens: &[TokenId]) -> Result<(), EngineError> {
+        if tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
         let vocab_size = self.model.info().vocab_size;
-        let n_ctx = self.kv.blocks * self.kv.page;
-        for feed in feeds {
-            if feed.tokens.is_empty() {
-                return Err(EngineError::EmptyPrompt);
-            }
-            if let Some(&id) = feed.tokens.iter().find(|&&id| id as usize >= vocab_size) {
-                return Err(EngineError::TokenId { id, vocab_size });
-            }
-            let n_prompt = feed.sequence.len() + feed.tokens.len();
-            if n_prompt > n_ctx {
-                return Err(EngineError::PromptTooLong { n_prompt, n_ctx });
-            }
+        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(EngineError::TokenId { id, vocab_size });
+        }
+        let (n_prompt, n_ctx) = (start + tokens.len(), self.n_ctx);
+        if n_prompt > n_ctx {
+            return Err(EngineError::PromptTooLong { n_prompt, n_ctx });
         }
         Ok(())
     }

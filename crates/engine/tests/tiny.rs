@@ -1,63 +1,16 @@
-//! The engine on tiny models with odd shapes: the CPU against llama.cpp's logits, the cache's bookkeeping, the limits of a sequence.
+//! The engine on tiny models with odd shapes: the CPU against llama.cpp's logits, and that how tokens are fed
+//! changes nothing.
+
+mod common;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 
-use minfer_engine::{
-    Engine, EngineError, EngineOptions, Event, Feed, FinishReason, Outputs, Request, Sequence, Step,
-    sampling::SamplingParams,
-};
+use common::{feed, greedy, load, options, path, tokens};
+use minfer_engine::{Engine, EngineOptions, Feed, Outputs, Sequence, Step};
 use minfer_graph::DType;
 use minfer_tokenizer::TokenId;
 
 const TINY: [&str; 5] = ["tiny-llama", "tiny-llama31", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"];
-
-fn path(file: String) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tiny").join(file)
-}
-
-fn load(name: &str, options: &EngineOptions) -> Engine {
-    Engine::load(path(format!("{name}.gguf")), options, &mut |_| {}).unwrap()
-}
-
-fn options() -> EngineOptions {
-    EngineOptions { n_ctx: Some(256), threads: 2, threads_batch: 2, ..EngineOptions::default() }
-}
-
-/// Feeds tokens in pieces of these lengths; the logits after every token.
-fn feed(engine: &mut Engine, sequence: &mut Sequence, tokens: &[TokenId], pieces: &[usize]) -> Vec<Vec<f32>> {
-    let mut rows = Vec::new();
-    let mut start = 0;
-    for &len in pieces {
-        let mut feeds = [Feed { sequence, tokens: &tokens[start..start + len], outputs: Outputs::From(0) }];
-        engine
-            .forward(&mut feeds, &mut |step| {
-                if let Step::Logits { logits, .. } = step {
-                    rows.push(logits.to_vec());
-                }
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        start += len;
-    }
-    assert_eq!(start, tokens.len());
-    rows
-}
-
-fn tokens(n: usize) -> Vec<TokenId> {
-    (0..n as TokenId).map(|i| (i * 37 + 11) % 190 + 3).collect()
-}
-
-fn greedy(
-    engine: &mut Engine,
-    sequence: &mut Sequence,
-    prompt: &[TokenId],
-    n: Option<usize>,
-) -> Vec<TokenId> {
-    let request =
-        Request { prompt, sampling: SamplingParams::greedy(), max_tokens: n, stop: &[], ignore_eos: true };
-    engine.generate(sequence, &request, &mut |_| ControlFlow::Continue(())).unwrap().tokens
-}
 
 fn argmax(row: &[f32]) -> usize {
     (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
@@ -129,66 +82,6 @@ fn k05_prompts_around_the_batch_size_equal_token_by_token() {
         drop(whole);
         assert!(feed(&mut engine, &mut sequence, &ids, &[n]) == expected, "{n} tokens");
     }
-}
-
-#[test]
-fn k01_generation_stops_at_the_end_of_the_context() {
-    let mut engine = load("tiny-llama", &EngineOptions { n_ctx: Some(64), ..options() });
-    let mut sequence = engine.new_sequence();
-    let prompt = tokens(60);
-    let request = Request {
-        prompt: &prompt,
-        sampling: SamplingParams::greedy(),
-        max_tokens: Some(100),
-        stop: &[],
-        ignore_eos: true,
-    };
-    let done = engine.generate(&mut sequence, &request, &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!((done.tokens.len(), done.finish_reason), (4, FinishReason::Length));
-}
-
-#[test]
-fn k02_a_prompt_longer_than_the_context_is_refused() {
-    let mut engine = load("tiny-llama", &EngineOptions { n_ctx: Some(64), ..options() });
-    let mut sequence = engine.new_sequence();
-    let prompt = tokens(65);
-    let request = Request {
-        prompt: &prompt,
-        sampling: SamplingParams::greedy(),
-        max_tokens: Some(1),
-        stop: &[],
-        ignore_eos: true,
-    };
-    let error = engine.generate(&mut sequence, &request, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert_eq!(error.to_string(), "the prompt has 65 tokens, the context holds 64");
-    // A full context can still be evaluated, and nothing can follow it.
-    assert!(greedy(&mut engine, &mut sequence, &prompt[..64], Some(5)).is_empty());
-}
-
-#[test]
-fn k03_no_tokens_wanted_evaluates_the_prompt_and_generates_nothing() {
-    let mut engine = load("tiny-qwen3", &options());
-    let mut sequence = engine.new_sequence();
-    let prompt = tokens(9);
-    let request = Request {
-        prompt: &prompt,
-        sampling: SamplingParams::greedy(),
-        max_tokens: Some(0),
-        stop: &[],
-        ignore_eos: false,
-    };
-    let mut evaluated = 0;
-    let done = engine
-        .generate(&mut sequence, &request, &mut |event| {
-            if let Event::Prompt { done, .. } = event {
-                evaluated = done;
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!((done.tokens.as_slice(), done.text.as_str()), (&[][..], ""));
-    assert_eq!((done.finish_reason, done.timings.prompt_n, evaluated), (FinishReason::Length, 9, 9));
-    assert_eq!(sequence.tokens(), prompt);
 }
 
 #[test]
@@ -301,105 +194,4 @@ fn several_sequences_in_one_batch_equal_each_alone() {
         })
         .unwrap();
     assert!(together == alone);
-}
-
-#[test]
-fn a_full_cache_is_an_error_and_dropping_a_sequence_makes_room() {
-    let mut engine = load("tiny-llama", &EngineOptions { n_ctx: Some(64), ..options() });
-    let mut first = engine.new_sequence();
-    feed(&mut engine, &mut first, &tokens(64), &[64]);
-    let mut second = engine.new_sequence();
-    let ids = tokens(1);
-    let mut feeds = [Feed { sequence: &mut second, tokens: &ids, outputs: Outputs::Last }];
-    let error = engine.forward(&mut feeds, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(matches!(error, EngineError::KvFull { wanted: 1, slots: 64 }), "{error}");
-    drop(first);
-    feed(&mut engine, &mut second, &ids, &[1]);
-}
-
-#[test]
-fn inv06_the_context_length_asked_for_is_the_one_given() {
-    for n_ctx in [64, 256, 70] {
-        let engine = load("tiny-llama", &EngineOptions { n_ctx: Some(n_ctx), ..options() });
-        assert_eq!(engine.n_ctx(), n_ctx);
-        assert!(engine.free_positions() >= n_ctx && engine.free_positions() < n_ctx + 64);
-    }
-}
-
-#[test]
-fn a_token_outside_the_vocabulary_is_refused_before_anything_runs() {
-    let mut engine = load("tiny-llama", &options());
-    let vocab = engine.info().vocab_size;
-    let mut sequence = engine.new_sequence();
-    let ids = [3, vocab as TokenId];
-    let mut feeds = [Feed { sequence: &mut sequence, tokens: &ids, outputs: Outputs::Last }];
-    let error = engine.forward(&mut feeds, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert_eq!(error.to_string(), format!("token id {vocab} is outside the vocabulary of {vocab}"));
-    assert!(sequence.is_empty());
-}
-
-#[test]
-fn breaking_off_keeps_what_was_evaluated() {
-    let mut engine = load("tiny-llama", &EngineOptions { n_batch: 8, ..options() });
-    let mut sequence = engine.new_sequence();
-    let ids = tokens(30);
-    let mut feeds = [Feed { sequence: &mut sequence, tokens: &ids, outputs: Outputs::Last }];
-    engine
-        .forward(&mut feeds, &mut |step| match step {
-            Step::Done { tokens: 16, .. } => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        })
-        .unwrap();
-    assert_eq!(sequence.tokens(), &ids[..16]);
-}
-
-#[test]
-fn settings_out_of_range_are_named() {
-    let refused = |options: EngineOptions| {
-        let path = path("tiny-llama.gguf".to_owned());
-        Engine::load(path, &options, &mut |_| {}).unwrap_err().to_string()
-    };
-    assert_eq!(
-        refused(EngineOptions { n_ctx: Some(0), ..options() }),
-        "the context length is 0, but must be at least 1"
-    );
-    assert_eq!(
-        refused(EngineOptions { n_batch: 0, ..options() }),
-        "the batch size is 0, but must be at least 1"
-    );
-    assert_eq!(
-        refused(EngineOptions { threads: 0, ..options() }),
-        "the thread count is 0, but must be at least 1"
-    );
-    assert_eq!(
-        refused(EngineOptions { kv_type: DType::Q8_0, ..options() }),
-        "the KV type is Q8_0, but must be f16 or f32"
-    );
-}
-
-#[test]
-fn k15_cancelling_one_sequence_stops_it_within_a_step_and_leaves_the_other_alone() {
-    let mut engine = load("tiny-llama", &EngineOptions { n_ctx: Some(64), max_sequences: 2, ..options() });
-    let prompt = tokens(20);
-    let mut alone = engine.new_sequence();
-    let expected = greedy(&mut engine, &mut alone, &prompt, Some(12));
-    drop(alone);
-    let free = engine.free_positions();
-
-    let (mut kept, mut cancelled) = (engine.new_sequence(), engine.new_sequence());
-    assert_eq!(greedy(&mut engine, &mut kept, &prompt, Some(5)), expected[..5]);
-    let request = Request {
-        prompt: &tokens(30)[4..],
-        sampling: SamplingParams::greedy(),
-        max_tokens: Some(30),
-        stop: &[],
-        ignore_eos: true,
-    };
-    let stopped = engine.generate(&mut cancelled, &request, &mut |_| ControlFlow::Break(())).unwrap();
-    assert_eq!((stopped.tokens.len(), stopped.finish_reason), (0, FinishReason::Cancelled));
-    drop(cancelled);
-    let longer = [&prompt[..], &expected[..5]].concat();
-    assert_eq!(greedy(&mut engine, &mut kept, &longer, Some(7)), expected[5..]);
-    drop(kept);
-    assert_eq!(engine.free_positions(), free);
 }
