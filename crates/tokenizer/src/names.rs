@@ -68,24 +68,11 @@ pub(crate) const END_IS_NOT_EOG: &[&[&str]] = &[
     &["<|calls|>", "<|flush|>"],
 ];
 
-/// Whether white space to the left and to the right of a special token belongs to it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Strip {
-    pub(crate) left: bool,
-    pub(crate) right: bool,
-}
-
-/// How the special token spelled `text` treats its surroundings in the model called `name`
-/// (`general.name`) with the pre-tokenizer `pre`.
-pub(crate) fn strip(name: &str, pre: &str, text: &str) -> Strip {
-    if pre.contains("jina-v2") {
-        return Strip { left: text == "<mask>", right: false };
-    }
+/// Whether the special token spelled `text` takes the white space behind it, in the model called `name`
+/// (`general.name`).
+pub(crate) fn eats_space_behind(name: &str, text: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    if name.contains("phi-3") || name.contains("phi3") {
-        return Strip { left: false, right: !matches!(text, "<unk>" | "<s>" | "<|endoftext|>") };
-    }
-    Strip::default()
+    (name.contains("phi-3") || name.contains("phi3")) && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>")
 }
 
 #[cfg(test)]
@@ -94,11 +81,7 @@ mod tests {
 
     #[test]
     fn phi3_tokens_eat_the_space_behind_them() {
-        let right = Strip { left: false, right: true };
-        assert_eq!(strip("Phi-3 Mini", "default", "<|user|>"), right);
-        assert_eq!(strip("phi3", "default", "</s>"), right);
-        assert_eq!(strip("Phi-3 Mini", "default", "<s>"), Strip::default());
-        assert_eq!(strip("Qwen2.5", "qwen2", "<|im_end|>"), Strip::default());
-        assert_eq!(strip("x", "jina-v2-de", "<mask>"), Strip { left: true, right: false });
+        assert!(eats_space_behind("Phi-3 Mini", "<|user|>") && eats_space_behind("phi3", "</s>"));
+        assert!(!eats_space_behind("Phi-3 Mini", "<s>") && !eats_space_behind("Qwen2.5", "<|im_end|>"));
     }
 }

@@ -3,7 +3,6 @@
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 
 use crate::chars::decode;
-use crate::names::Strip;
 use crate::tokens::{TokenKind, Tokens};
 use crate::{Special, TokenId};
 
@@ -26,13 +25,15 @@ pub(crate) struct SpecialTokens {
 #[derive(Debug)]
 struct Matcher {
     automaton: AhoCorasick,
-    tokens: Vec<(TokenId, Strip)>,
+    /// By pattern: the token, and whether it takes the white space behind it.
+    tokens: Vec<(TokenId, bool)>,
 }
 
 impl SpecialTokens {
-    pub(crate) fn new(tokens: &Tokens, strip: impl Fn(&str) -> Strip) -> Result<Self, BuildError> {
+    /// `eats_space` says of a spelling whether the white space behind it belongs to the token.
+    pub(crate) fn new(tokens: &Tokens, eats_space: impl Fn(&str) -> bool) -> Result<Self, BuildError> {
         use TokenKind::{Control, Unknown, UserDefined};
-        let matcher = |kinds: &[TokenKind]| Matcher::new(tokens, kinds, &strip);
+        let matcher = |kinds: &[TokenKind]| Matcher::new(tokens, kinds, &eats_space);
         Ok(Self { user_defined: matcher(&[UserDefined])?, all: matcher(&[UserDefined, Control, Unknown])? })
     }
 
@@ -45,21 +46,17 @@ impl SpecialTokens {
         let mut pos = 0;
         if let Some(Matcher { automaton, tokens }) = matcher {
             for found in automaton.find_iter(text) {
-                let (id, strip) = tokens[found.pattern()];
+                let (id, eats_space) = tokens[found.pattern()];
                 // A token that takes the space behind it may have taken what would have been the next match.
                 if found.start() < pos {
                     continue;
                 }
-                let mut left = &text[pos..found.start()];
-                if strip.left {
-                    left = trim_end(left);
-                }
-                if !left.is_empty() {
-                    each(Fragment::Text(left));
+                if pos < found.start() {
+                    each(Fragment::Text(&text[pos..found.start()]));
                 }
                 each(Fragment::Token(id));
                 pos = found.end();
-                if strip.right {
+                if eats_space {
                     pos = text.len() - trim_start(&text[pos..]).len();
                 }
             }
@@ -74,13 +71,13 @@ impl Matcher {
     fn new(
         tokens: &Tokens,
         kinds: &[TokenKind],
-        strip: &impl Fn(&str) -> Strip,
+        eats_space: &impl Fn(&str) -> bool,
     ) -> Result<Option<Self>, BuildError> {
         let ids = (0..tokens.len() as u32).zip(&tokens.kinds).filter(|(_, kind)| kinds.contains(kind));
         let (mut found, mut patterns) = (Vec::new(), Vec::new());
         for (id, _) in ids {
             let Some(text) = tokens.text(id).filter(|text| !text.is_empty()) else { continue };
-            found.push((id, strip(text)));
+            found.push((id, eats_space(text)));
             patterns.push(text);
         }
         if patterns.is_empty() {
@@ -98,18 +95,6 @@ fn trim_start(mut text: &[u8]) -> &[u8] {
     text
 }
 
-fn trim_end(mut text: &[u8]) -> &[u8] {
-    let last = |text: &[u8]| {
-        let start = (1..=text.len().min(4)).map(|n| text.len() - n).find(|&i| text[i] & 0xC0 != 0x80)?;
-        let c = decode(&text[start..])?;
-        (start + c.len_utf8() == text.len() && c.is_whitespace()).then_some(start)
-    };
-    while let Some(start) = last(text) {
-        text = &text[..start];
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,10 +102,7 @@ mod tests {
     #[test]
     fn trims_unicode_space_and_leaves_broken_text() {
         assert_eq!(trim_start(" \t\u{2003}\u{a0}x ".as_bytes()), b"x ");
-        assert_eq!(trim_end(" x \t\u{2003}\u{a0}".as_bytes()), b" x");
-        assert_eq!(trim_end(b"x\xE2\x80 "), b"x\xE2\x80");
-        assert_eq!(trim_end(b"\x80\x80\x80\x80\x80"), b"\x80\x80\x80\x80\x80");
         assert_eq!(trim_start(b"\xE2 "), b"\xE2 ");
-        assert_eq!((trim_start(b"  "), trim_end(b"  ")), (&b""[..], &b""[..]));
+        assert_eq!(trim_start(b"  "), b"");
     }
 }

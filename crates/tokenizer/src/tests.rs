@@ -145,9 +145,9 @@ fn t09_space_around_special_tokens() {
     odd.name = Some("phi3".into());
     assert_eq!(pieces(&build(odd), "<|user|>   a  b", Special::Parse), ["<|user|>", "a", "  ", "b"]);
 
-    let mut jina = bpe("gpt-2", &[], &[("<mask>", CONTROL)]);
-    jina.name = Some("any".into());
-    assert_eq!(pieces(&build(jina), "a <mask> b", Special::Parse), ["a", "Ġ", "<mask>", "Ġ", "b"]);
+    let mut other = bpe("gpt-2", &[], &[("<mask>", CONTROL)]);
+    other.name = Some("any".into());
+    assert_eq!(pieces(&build(other), "a <mask> b", Special::Parse), ["a", "Ġ", "<mask>", "Ġ", "b"]);
 }
 
 #[test]

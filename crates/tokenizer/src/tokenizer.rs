@@ -65,7 +65,7 @@ impl Tokenizer {
         let mut warnings = Vec::new();
         let tokens = Tokens::new(&mut vocab, &mut warnings)?;
         let name = vocab.name.as_deref().unwrap_or_default();
-        let (model, pre, add_bos_default) = match &vocab.model {
+        let (model, add_bos_default) = match &vocab.model {
             VocabModel::ByteLevelBpe { pre, merges } => {
                 let pre = pre.as_deref().unwrap_or_else(|| {
                     warnings.push(Warning::NoPreTokenizer);
@@ -73,11 +73,11 @@ impl Tokenizer {
                 });
                 let profile =
                     PreProfile::by_name(pre).ok_or_else(|| Error::UnsupportedPre { pre: pre.to_owned() })?;
-                (Model::Bpe(Bpe::new(profile, merges, &tokens, &mut warnings)), pre, profile.add_bos)
+                (Model::Bpe(Bpe::new(profile, merges, &tokens, &mut warnings)), profile.add_bos)
             }
             VocabModel::SentencePiece { scores, add_space_prefix } => {
                 let prefix = add_space_prefix.unwrap_or(true);
-                (Model::Spm(Spm::new(scores, prefix, &tokens, &mut warnings)?), "", true)
+                (Model::Spm(Spm::new(scores, prefix, &tokens, &mut warnings)?), true)
             }
         };
         let mut add = |key, asked: Option<bool>, default: bool, token: Option<TokenId>| {
@@ -89,7 +89,7 @@ impl Tokenizer {
         Ok(Self {
             add_bos: add("tokenizer.ggml.add_bos_token", vocab.add_bos, add_bos_default, tokens.roles.bos),
             add_eos: add("tokenizer.ggml.add_eos_token", vocab.add_eos, false, tokens.roles.eos),
-            special: SpecialTokens::new(&tokens, |text| names::strip(name, pre, text))?,
+            special: SpecialTokens::new(&tokens, |text| names::eats_space_behind(name, text))?,
             tokens,
             model,
             warnings,

@@ -98,14 +98,13 @@ fn g26_merges_and_tokens_that_make_no_sense() {
     odd.types = Some([vec![NORMAL; 261], vec![9]].concat());
     let tokenizer = build(odd);
     let expected = [
-        Warning::DuplicateTokens { count: 1, first: 260 },
+        // `x` is spelled a second time as well.
+        Warning::DuplicateTokens { count: 2, first: 260 },
         Warning::EmptyTokens { count: 2, first: 258 },
         Warning::UnknownTokenTypes { count: 1, first: 261 },
         Warning::UnusableMerges { count: 5, first: 1 },
     ];
-    // `x` is spelled a second time as well.
-    assert_eq!(tokenizer.warnings()[0], Warning::DuplicateTokens { count: 2, first: 260 });
-    assert_eq!(tokenizer.warnings()[1..], expected[1..]);
+    assert_eq!(tokenizer.warnings(), expected);
     assert_eq!(tokenizer.encode("abc", Special::Parse), [256, u32::from(b'c')]);
     assert_eq!(tokenizer.encode("bc", Special::Parse), [257]);
 
