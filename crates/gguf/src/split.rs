@@ -35,10 +35,9 @@ impl Split {
         format!("-{:05}-of-{:05}.gguf", u64::from(number) + 1, self.count)
     }
 
-    /// Where shard `number` is, given the path of this one.
-    fn sibling(&self, path: &Path, number: u32) -> Option<PathBuf> {
-        let stem = path.file_name()?.to_str()?.strip_suffix(&self.suffix(self.number))?;
-        Some(path.with_file_name(format!("{stem}{}", self.suffix(number))))
+    /// What the names of all shards begin with, given the path of this one.
+    fn stem<'p>(&self, path: &'p Path) -> Option<&'p str> {
+        path.file_name()?.to_str()?.strip_suffix(&self.suffix(self.number))
     }
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn open_rest(
     add: &mut dyn FnMut(SharedBytes, Tensors) -> Result<usize, FormatError>,
 ) -> Result<(), Error> {
     let inconsistent = |path: &Path, problem| Error::InconsistentSplit { path: path.to_owned(), problem };
-    let Some(first) = split.sibling(path, 0) else {
+    let Some(stem) = split.stem(path) else {
         let suffix = split.suffix(split.number);
         return Err(inconsistent(
             path,
@@ -60,13 +59,15 @@ pub(crate) fn open_rest(
             ),
         ));
     };
+    let sibling = |number: u32| -> PathBuf { path.with_file_name(format!("{stem}{}", split.suffix(number))) };
     if split.number != 0 {
+        let first = sibling(0);
         let number = split.number.saturating_add(1);
         return Err(Error::NotFirstShard { path: path.to_owned(), number, count: split.count, first });
     }
     let mut n_tensors = 0;
     for number in 1..split.count {
-        let Some(path) = split.sibling(path, number) else { continue };
+        let path = sibling(number);
         let bytes = SharedBytes::map(&path).map_err(|e| match e {
             Error::Io { source, path } if source.kind() == std::io::ErrorKind::NotFound => {
                 Error::MissingShard { path, number: number + 1, count: split.count }
