@@ -34,7 +34,9 @@ pub(super) struct Args {
 /// An inner loop for some number of groups and activation rows.
 ///
 /// It is called through a pointer, so that it is compiled once and not inlined into the code of every format.
-pub(super) type Kernel<S> = unsafe fn(S, Args);
+///
+/// The arguments stay where they were made: copied so soon after being written piece by piece, they would stall the loads.
+pub(super) type Kernel<S> = unsafe fn(S, &Args);
 
 /// The inner loop for [`Simd::TILE_GROUPS`] groups and `n ≤` [`Simd::TILE_ACTS`] activation rows (1 or an even number).
 #[inline(always)]
@@ -78,23 +80,25 @@ unsafe fn run<
     const N: usize,
 >(
     s: S,
-    args: Args,
+    args: &Args,
 ) {
-    s.vectorize(Micro::<SUBS, MIN, WIDE, G, N>(args));
+    s.vectorize(Micro::<'_, SUBS, MIN, WIDE, G, N>(args));
 }
 
 /// `G` groups × `N` activation rows over all of `k`.
-struct Micro<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize>(Args);
+struct Micro<'a, const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize>(
+    &'a Args,
+);
 
 #[allow(clippy::needless_range_loop, reason = "plain loops over constants unroll; adaptors may not inline")]
 impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const N: usize> WithSimd
-    for Micro<SUBS, MIN, WIDE, G, N>
+    for Micro<'_, SUBS, MIN, WIDE, G, N>
 {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Args { w, mut x, blocks, out, stride, bias } = self.0;
+        let &Args { w, mut x, blocks, out, stride, bias } = self.0;
         // SAFETY: `run`'s caller vouches for the pointers.
         unsafe {
             let mut acc = [[s.splat(0.0); N]; G];

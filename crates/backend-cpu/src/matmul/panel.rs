@@ -204,12 +204,12 @@ impl<F: Format> WithSimd for Panel<'_, F> {
                             let bias = target.bias.map_or(std::ptr::null(), |b| b.add(group * GROUP_ROWS));
                             kernel(
                                 s,
-                                Args { w: pair, x: acts, blocks: k / 32, out, stride: target.stride, bias },
+                                &Args { w: pair, x: acts, blocks: k / 32, out, stride: target.stride, bias },
                             );
                         } else {
                             let (out, stride) = (parts.acc, S::TILE_GROUPS * GROUP_ROWS);
                             let bias = std::ptr::null();
-                            kernel(s, Args { w: pair, x: acts, blocks: k / 32, out, stride, bias });
+                            kernel(s, &Args { w: pair, x: acts, blocks: k / 32, out, stride, bias });
                             for (i, g) in (0..real).flat_map(|i| (0..used).map(move |g| (i, g))) {
                                 let sums = s.load(out.add(i * stride + g * GROUP_ROWS));
                                 target.store(s, row + i, group + g, sums);
