@@ -2,31 +2,12 @@
 
 use std::collections::HashSet;
 
-use minfer_gguf::{Gguf, TensorType};
+use minfer_gguf::{Gguf, TensorType, quant};
 use minfer_graph::{GraphBuilder, NodeId, Shape};
 
 use crate::ModelError;
 use crate::block::{Linear, Norm};
 use crate::hyper::Dims;
-
-/// The types that matrices may have: those with reference code to decode them.
-const MATRIX_TYPES: [TensorType; 15] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
-    TensorType::Q5_0,
-    TensorType::Q5_1,
-    TensorType::Q8_0,
-    TensorType::Q2_K,
-    TensorType::Q3_K,
-    TensorType::Q4_K,
-    TensorType::Q5_K,
-    TensorType::Q6_K,
-    TensorType::IQ4_NL,
-    TensorType::IQ4_XS,
-];
 
 /// A tensor of the file, checked: what a graph needs to know of it.
 #[derive(Clone, Debug)]
@@ -62,9 +43,9 @@ impl<'g> Tensors<'g> {
         Self { gguf, taken: HashSet::new() }
     }
 
-    /// A `[rows, columns]` matrix.
+    /// A `[rows, columns]` matrix, of any type with reference code to decode it.
     pub(crate) fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> Result<Weight, ModelError> {
-        self.take(name, &[rows, columns], &MATRIX_TYPES)?.ok_or_else(|| missing(name, &[rows, columns]))
+        self.take(name, &[rows, columns], &quant::DECODABLE)?.ok_or_else(|| missing(name, &[rows, columns]))
     }
 
     /// A vector, always F32: norms and biases are small and not quantized.

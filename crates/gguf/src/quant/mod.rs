@@ -59,6 +59,25 @@ pub enum QuantError {
     },
 }
 
+/// The types that [`dequantize`] decodes.
+pub const DECODABLE: [TensorType; 15] = [
+    TensorType::F32,
+    TensorType::F16,
+    TensorType::BF16,
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q5_0,
+    TensorType::Q5_1,
+    TensorType::Q8_0,
+    TensorType::Q2_K,
+    TensorType::Q3_K,
+    TensorType::Q4_K,
+    TensorType::Q5_K,
+    TensorType::Q6_K,
+    TensorType::IQ4_NL,
+    TensorType::IQ4_XS,
+];
+
 /// Decodes `src` into `dst`, whose length says how many elements there are.
 ///
 /// Errors if `dst` is not whole blocks, if `src` is not exactly their bytes, or if there is no code for the type.

@@ -5,4 +5,3 @@ mod reference;
 
 pub use null::NullDevice;
 pub use reference::ReferenceDevice;
-pub(crate) use reference::WEIGHT_TYPES;

@@ -1,9 +1,10 @@
 //! The operations that fusion makes, built directly.
 
+use minfer_gguf::quant::DECODABLE;
+
 use super::super::tolerance::{ACTIVATION, NORM, Tolerance};
 use super::matrix::{TOKENS, product, row_counts, widths};
 use super::{Options, Visit, case};
-use crate::devices::WEIGHT_TYPES;
 use crate::{Activation, Op, Shape};
 
 pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
@@ -50,7 +51,7 @@ fn gated_activate(options: &Options, visit: &mut Visit<'_>) {
 }
 
 fn mat_mul_add(options: &Options, visit: &mut Visit<'_>) {
-    for dtype in WEIGHT_TYPES {
+    for dtype in DECODABLE {
         for (i, rows) in row_counts().enumerate().step_by(3) {
             for addend in ["row", "full", "full in place"] {
                 let (n, ks) = (TOKENS[i % TOKENS.len()], widths(dtype));

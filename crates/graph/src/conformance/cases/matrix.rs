@@ -1,9 +1,10 @@
 //! Matrix products and row lookup over every weight type.
 
+use minfer_gguf::quant::DECODABLE;
+
 use super::super::case::{Case, Net};
 use super::super::tolerance::{Tolerance, mat_mul};
 use super::{Options, Visit, case};
-use crate::devices::WEIGHT_TYPES;
 use crate::{DType, NodeId};
 
 /// Weight rows: all odd numbers to 48, which leave every remainder of a tile, and whole tiles.
@@ -24,7 +25,7 @@ pub(super) fn widths(dtype: DType) -> &'static [usize] {
 }
 
 pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
-    for dtype in WEIGHT_TYPES {
+    for dtype in DECODABLE {
         for (i, rows) in row_counts().enumerate() {
             // Each row count meets each number of tokens at some type, and all of them at two counts.
             let tokens = if matches!(rows, 17 | 32) { &TOKENS[..] } else { &TOKENS[i % 5..][..1] };

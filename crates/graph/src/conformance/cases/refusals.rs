@@ -1,15 +1,16 @@
 //! Index data out of range: refused, with the reference's words, before anything is written; and the next run
 //! is right.
 
+use minfer_gguf::quant::DECODABLE;
+
 use super::super::case::{Case, Expect};
 use super::attention::{Paged, Spec, Store};
 use super::matrix::widths;
 use super::{Options, Visit, case};
-use crate::devices::WEIGHT_TYPES;
 use crate::{DType, Rope, RopePairs};
 
 pub(super) fn each(options: &Options, visit: &mut Visit<'_>) {
-    for dtype in WEIGHT_TYPES {
+    for dtype in DECODABLE {
         for bad in [-1, 11, i32::MIN, i32::MAX] {
             case(options, visit, format!("get_rows {dtype} refuses id {bad}"), |mut net| {
                 let table = net.weight("table", dtype, [11, widths(dtype)[0]]);

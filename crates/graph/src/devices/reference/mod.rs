@@ -13,28 +13,9 @@ use memory::{KvCache, Memory};
 use minfer_gguf::quant;
 
 use crate::{
-    Activation, Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, Op, OpQuery, Operand, ProgramId,
+    Activation, Backend, BoundOp, BufferId, DeviceError, DeviceInfo, Op, OpQuery, Operand, ProgramId,
     StateDecl, StateHandle, WeightHandle, WeightRequest,
 };
-
-/// The weight types that the reference device decodes.
-pub(crate) const WEIGHT_TYPES: [DType; 15] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::IQ4_NL,
-    DType::IQ4_XS,
-];
 
 /// Runs every operation, fused ones included, in f64 over f32 values, with weights decoded to f32; each
 /// result is rounded once. Slow and plain on purpose; a launch computes at once and allocates.
@@ -128,7 +109,7 @@ impl Backend for ReferenceDevice {
     }
 
     fn supports(&self, query: &OpQuery<'_>) -> bool {
-        query.sources.iter().all(|s| !s.is_weight || WEIGHT_TYPES.contains(&s.dtype))
+        query.sources.iter().all(|s| !s.is_weight || quant::DECODABLE.contains(&s.dtype))
     }
 
     fn load_weight(&mut self, request: &WeightRequest<'_>) -> Result<WeightHandle, DeviceError> {
