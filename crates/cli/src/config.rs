@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use minfer_engine::{EngineOptions, Isa};
 use minfer_hub::{DEFAULT_MODEL, Store};
 
 use crate::args::{ContextArgs, DeviceArgs, Globals};
+use crate::read;
 use crate::settings::{KvType, Value};
 
 /// Every variable of minfer begins so.
@@ -22,7 +24,7 @@ const FILE_VARIABLE: &str = "MINFER_CONFIG";
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("configuration file {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read { path: PathBuf, source: io::Error },
     /// The file is not TOML.
     #[error("configuration file {}: {problem}", path.display())]
     Syntax { path: PathBuf, problem: String },
@@ -157,8 +159,16 @@ impl Sources {
             (None, Some(path)) => (path, true),
             (None, None) => return Ok(()),
         };
-        let text = match std::fs::read_to_string(&path) {
-            Err(e) if optional && e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        let text = read::file(&path).and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
+        });
+        let text = match text {
+            // A home folder may be none, such as /dev/null.
+            Err(e)
+                if optional && matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                return Ok(());
+            }
             other => other.map_err(|source| ConfigError::Read { path: path.clone(), source })?,
         };
         self.file = toml::from_str(&text)

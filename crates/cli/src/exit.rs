@@ -1,11 +1,12 @@
 //! The one mapping from errors to exit codes, and the last line a failing run prints.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use minfer_engine::{EngineError, ErrorKind};
 
 use crate::config::ConfigError;
+use crate::progress::{one_line, say};
 
 /// A fault of minfer itself.
 const FAULT: u8 = 70;
@@ -50,7 +51,6 @@ impl From<clap::Error> for Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Arguments(error) if !error.use_stderr() => 0,
             Self::Arguments(_) | Self::Usage(_) | Self::Config(_) => 2,
             Self::Store(_) => 3,
             Self::Engine(error) => match error.kind() {
@@ -69,14 +69,12 @@ impl Failure {
     /// Says what went wrong in one line, where there is something to say.
     pub fn report(&self) {
         match self {
-            Self::Arguments(error) if shows_help(error) => {
-                // Where neither stream can be written to, nobody is there to tell.
-                let _ = error.print();
-            }
-            Self::Arguments(error) => eprintln!("{}", in_one_line(&error.render().to_string())),
+            // Where standard error cannot be written to, nobody is there to tell.
+            Self::Arguments(error) if shows_help(error) => drop(error.print()),
+            Self::Arguments(error) => say(in_one_line(&error.render().to_string())),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Self::Interrupted => {}
-            error => eprintln!("error: {}", in_one_line(&error.to_string())),
+            error => say(format_args!("error: {}", one_line(&error.to_string()))),
         }
     }
 }
@@ -86,18 +84,22 @@ fn shows_help(error: &clap::Error) -> bool {
     matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion)
 }
 
-/// A message without line breaks; of the parser's, what stands above its usage.
+/// What the parser's message says above its usage.
 fn in_one_line(message: &str) -> String {
     let message = message.split("\n\nUsage:").next().unwrap_or(message);
     let message = message.split("\n\nFor more information").next().unwrap_or(message);
-    let words: Vec<_> = message.split_whitespace().collect();
-    words.join(" ")
+    one_line(message)
 }
 
 /// Prints what went wrong, if anything, and gives the exit code.
 pub fn code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Help and version that were asked for are output as any other.
+        Err(Failure::Arguments(error)) if !error.use_stderr() => {
+            let printed = error.print().and_then(|()| io::stdout().flush());
+            code(printed.map_err(Failure::Output))
+        }
         Err(failure) => {
             failure.report();
             ExitCode::from(failure.code())
@@ -112,7 +114,7 @@ pub fn report_panics() {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic");
         let place = panic.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();
-        eprintln!("error: a fault of minfer, please report it: {}{place}", in_one_line(text));
+        say(format_args!("error: a fault of minfer, please report it: {}{place}", one_line(text)));
         std::process::exit(FAULT.into());
     }));
 }

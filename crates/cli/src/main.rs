@@ -3,6 +3,9 @@
 //! `args` declares every flag, `config` merges flags with the environment and the configuration file, `commands` has one
 //! file per command, and `exit` is the one mapping from errors to exit codes.
 
+// They panic where the stream cannot be written to.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod argv;
 mod commands;
@@ -13,6 +16,7 @@ mod model;
 mod output;
 mod progress;
 mod prompt;
+mod read;
 mod sampling;
 mod settings;
 

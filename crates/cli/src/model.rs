@@ -9,7 +9,7 @@ use minfer_tokenizer::Tokenizer;
 
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::progress::{Bar, Transfers};
+use crate::progress::{Bar, Transfers, say};
 
 /// The file of a model, fetched if it is not here.
 pub fn path(name: &str, config: &Config) -> Result<PathBuf, Failure> {
@@ -30,20 +30,20 @@ pub fn load(config: &Config) -> Result<Engine, Failure> {
         let info = engine.info();
         let devices = engine.devices();
         let devices: Vec<_> = devices.iter().map(|d| format!("{}: {}", d.name, d.description)).collect();
-        eprintln!(
+        say(format_args!(
             "model    {} ({}, {} parameters)",
             engine.path().display(),
             info.architecture,
             info.parameters
-        );
-        eprintln!("devices  {}", devices.join("; "));
-        eprintln!(
+        ));
+        say(format_args!("devices  {}", devices.join("; ")));
+        say(format_args!(
             "context  {} tokens, KV cache {} of {}",
             engine.n_ctx(),
             crate::output::human_bytes(engine.kv_bytes() as u64),
             config.engine.kv_type
-        );
-        eprintln!("loaded   in {:.0} ms", engine.load_time().as_secs_f64() * 1e3);
+        ));
+        say(format_args!("loaded   in {:.0} ms", engine.load_time().as_secs_f64() * 1e3));
     }
     Ok(engine)
 }

@@ -1,6 +1,7 @@
 //! Standard error: notices, and bars where a terminal shows them.
 
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,9 +9,34 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that is done sooner than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+/// Prints lines. Where standard error cannot be written to, nobody is there to tell.
+pub fn say(text: impl Display) {
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
 /// Says one line.
 pub fn notice(line: &str) {
-    eprintln!("note: {}", line.split_whitespace().collect::<Vec<_>>().join(" "));
+    say(format_args!("note: {}", one_line(line)));
+}
+
+/// Longest line that [`one_line`] makes, in characters, but for the mark where something was left out.
+const LINE: usize = 1000;
+
+/// A text as one line that a terminal can be given: without line breaks and control characters, and without the
+/// middle of one that is too long. File names, and what files hold, may be anything.
+pub fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let mut line = String::new();
+    for c in words.join(" ").chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    let n = line.chars().count();
+    if n > LINE {
+        let head: String = line.chars().take(LINE / 2).collect();
+        let tail: String = line.chars().skip(n - LINE / 2).collect();
+        line = format!("{head} [… {} characters …] {tail}", n - LINE / 2 * 2);
+    }
+    line
 }
 
 /// A bar that appears once the work takes long enough to be worth one, and only on a terminal.
@@ -103,4 +129,21 @@ fn make_bar(label: String, total: u64, style: &str) -> ProgressBar {
     bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message(label);
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_has_no_control_characters_and_an_end() {
+        assert_eq!(one_line(" a\n  b\t\u{a0}c "), "a b c");
+        assert_eq!(one_line("\u{1b}[31mred\u{7f}\u{9b}"), r"\u{1b}[31mred\u{7f}\u{9b}");
+        let just = "é".repeat(LINE);
+        assert_eq!(one_line(&just), just);
+        let long = format!("{}{}", "a".repeat(LINE), "b".repeat(LINE));
+        let half = LINE / 2;
+        let wanted = format!("{} [… 1000 characters …] {}", "a".repeat(half), "b".repeat(half));
+        assert_eq!(one_line(&long), wanted);
+    }
 }

@@ -1,19 +1,17 @@
 //! From what a person typed to the prompt's token ids.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 
 use minfer_engine::chat::{ChatTemplate, Message, RenderOptions, Rendered};
 use minfer_engine::{Completion, Engine, EngineError};
 use minfer_tokenizer::{Special, TokenId, Tokenizer};
 
 use crate::exit::Failure;
+use crate::read;
 
 /// All of standard input.
 pub fn standard_input() -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let mut input = io::stdin().lock();
-    input.read_to_end(&mut bytes).map_err(|e| Failure::Input(format!("standard input: {e}")))?;
-    Ok(bytes)
+    read::all(io::stdin().lock()).map_err(|e| Failure::Input(format!("standard input: {e}")))
 }
 
 /// The text given, else standard input without its last line break.

@@ -127,6 +127,8 @@ impl EngineError {
             | Self::Model { .. }
             | Self::Graph(_) => ErrorKind::Model,
             Self::Plan(PlanError::MissingWeight { .. } | PlanError::WeightSize { .. }) => ErrorKind::Model,
+            // Only weights that are no numbers, or far too large, make such logits.
+            Self::Sampling(SamplingError::BadLogit { .. }) => ErrorKind::Model,
             Self::Plan(_) | Self::Exec(_) | Self::NoDevice { .. } => ErrorKind::Device,
             Self::Sampling(_)
             | Self::Template(_)

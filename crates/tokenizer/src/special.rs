@@ -1,6 +1,6 @@
 //! Finding special tokens in text, in one pass over it.
 
-use aho_corasick::{AhoCorasick, BuildError, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError, MatchKind};
 
 use crate::chars::decode;
 use crate::tokens::{TokenKind, Tokens};
@@ -21,6 +21,10 @@ pub(crate) struct SpecialTokens {
     user_defined: Option<Matcher>,
     all: Option<Matcher>,
 }
+
+/// Beyond this many bytes of special tokens, the automaton is the one that takes memory in proportion to them; the
+/// quickest one takes up to a kilobyte for each byte.
+const MOST_IN_QUICK_AUTOMATON: usize = 4 << 10;
 
 #[derive(Debug)]
 struct Matcher {
@@ -83,9 +87,16 @@ impl Matcher {
         if patterns.is_empty() {
             return Ok(None);
         }
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns)?;
-        Ok(Some(Self { automaton, tokens: found }))
+        Ok(Some(Self { automaton: automaton(&patterns)?, tokens: found }))
     }
+}
+
+fn automaton(patterns: &[&str]) -> Result<AhoCorasick, BuildError> {
+    let bytes: usize = patterns.iter().map(|p| p.len()).sum();
+    AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind((bytes > MOST_IN_QUICK_AUTOMATON).then_some(AhoCorasickKind::ContiguousNFA))
+        .build(patterns)
 }
 
 fn trim_start(mut text: &[u8]) -> &[u8] {
@@ -104,5 +115,22 @@ mod tests {
         assert_eq!(trim_start(" \t\u{2003}\u{a0}x ".as_bytes()), b"x ");
         assert_eq!(trim_start(b"\xE2 "), b"\xE2 ");
         assert_eq!(trim_start(b"  "), b"");
+    }
+
+    /// Found by fuzzing: a file with few but long special tokens took 500 times its size.
+    #[test]
+    fn long_special_tokens_take_memory_in_proportion() {
+        let long = |n: usize| -> String {
+            (0..2000).map(|i: usize| char::from(b'!' + ((i * i * 7 + n * 13 + i * n) % 90) as u8)).collect()
+        };
+        let patterns: Vec<String> = (0..50).map(long).collect();
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+        let found = automaton(&patterns).unwrap();
+        assert!(found.memory_usage() < 64 * 50 * 2000, "{} bytes", found.memory_usage());
+        assert_eq!(found.kind(), AhoCorasickKind::ContiguousNFA);
+        assert_eq!(automaton(&["<|im_end|>", "<|im_start|>"]).unwrap().kind(), AhoCorasickKind::DFA);
+        // Negative control: the kind chosen without regard to the length takes far more.
+        let quick = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns).unwrap();
+        assert!(quick.memory_usage() > 4 * found.memory_usage(), "{} bytes", quick.memory_usage());
     }
 }

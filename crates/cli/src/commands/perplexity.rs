@@ -12,7 +12,7 @@ use crate::args::{DeviceArgs, Globals, ModelArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
 use crate::progress::Bar;
-use crate::{interrupt, model, output};
+use crate::{interrupt, model, output, read};
 
 /// Measure how well a model predicts a text
 ///
@@ -51,7 +51,7 @@ pub fn run(args: PerplexityArgs, globals: &Globals) -> Result<(), Failure> {
     if n < 4 {
         return Err(Failure::Usage(format!("-c is {n}, but must be at least 4")));
     }
-    let text = std::fs::read(&args.file)
+    let text = read::file(&args.file)
         .map_err(|e| Failure::Input(format!("cannot read {}: {e}", args.file.display())))?;
     config.engine.n_ctx = Some(n);
     let mut engine = model::load(&config)?;

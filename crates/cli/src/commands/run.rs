@@ -1,7 +1,5 @@
 //! `minfer run`: one prompt, one answer.
 
-use std::io;
-
 use clap::Args;
 use minfer_engine::chat::Message;
 use minfer_engine::{Completion, Engine, Event, FinishReason, Flow, Request};
@@ -12,7 +10,7 @@ use serde::Serialize;
 use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
-use crate::progress::{Bar, notice};
+use crate::progress::{Bar, notice, say};
 use crate::prompt::Evaluated;
 use crate::sampling::SamplingArgs;
 use crate::{interrupt, model, output, prompt};
@@ -186,16 +184,14 @@ pub fn report(done: &Completion, seed: u64) {
     let line = |what: &str, n: usize, time: std::time::Duration| {
         let seconds = time.as_secs_f64();
         let speed = if n == 0 { 0.0 } else { n as f64 / seconds };
-        eprintln!("{what} {n} tokens in {:.0} ms, {speed:.1} tokens/s", seconds * 1e3);
+        say(format_args!("{what} {n} tokens in {:.0} ms, {speed:.1} tokens/s", seconds * 1e3));
     };
     let timings = &done.timings;
     line("prompt  ", timings.prompt_n, timings.prompt);
     line("generate", timings.predicted_n, timings.predicted);
-    eprintln!(
+    say(format_args!(
         "ended    {} (seed {seed}, {} prompt tokens reused)",
         done.finish_reason.name(),
         timings.cached_n
-    );
-    // What was printed before must not be overtaken by what follows.
-    let _ = io::Write::flush(&mut io::stderr());
+    ));
 }

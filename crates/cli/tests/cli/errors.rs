@@ -200,6 +200,86 @@ fn a_context_that_fits_no_memory_is_refused() {
 }
 
 #[test]
+fn weights_that_are_no_numbers_are_the_models_fault() {
+    let spoil = |bytes: &mut Vec<u8>| {
+        let end = bytes.len();
+        bytes[end - 4096..].fill(0xFF);
+    };
+    with_model(spoil, |path| fails(run_model(path), 3, "is NaN"));
+}
+
+#[test]
+fn messages_are_one_line_of_bounded_length_without_control_characters() {
+    fails(tiny_minfer("inspect", "no\u{1b}[31m", &[]), 3, r"tiny-no\u{1b}[31m.gguf: No such file");
+    let ran = run(tiny_minfer("detokenize", "llama", &[&"x".repeat(5000)]));
+    check_failure(&ran, 4, "x\" is not a token id");
+    assert!(ran.stderr.len() < 1100, "{} bytes", ran.stderr.len());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_that_cannot_be_written_to() {
+    use std::fs::File;
+    use std::process::Stdio;
+
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let mut command = run_model("/nonexistent.gguf");
+    command.stderr(full());
+    // Not ended by a signal: `run` wants a code.
+    assert_eq!(run(command).code, 3);
+    let mut command = tiny_minfer("run", "llama", &["--raw", "-n", "1", "-v", "x"]);
+    command.stderr(full());
+    let ran = run(command);
+    assert_eq!(ran.code, 0);
+    assert!(!ran.stdout.is_empty());
+    for arguments in [&["run", "--help"][..], &["--version"], &["devices"]] {
+        let mut command = bare();
+        command.args(arguments).stdout(full());
+        fails_unprinted(command);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn fails_unprinted(command: std::process::Command) {
+    use std::process::Stdio;
+
+    let mut command = command;
+    let done = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write to standard output: "), "{stderr}");
+}
+
+#[cfg(unix)]
+#[test]
+fn input_without_an_end_is_refused() {
+    let endless = || std::fs::File::open("/dev/zero").unwrap();
+    fails(
+        tiny_minfer("perplexity", "llama", &["-f", "/dev/zero"]),
+        4,
+        "/dev/zero: there are more than 256 MiB",
+    );
+    for command in ["run", "chat"] {
+        let mut command = tiny_minfer(command, "qwen2", &[]);
+        command.stdin(endless());
+        let ran = run(command);
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
+        assert!(ran.stderr.contains("error: standard input: there are more than 256 MiB"), "{}", ran.stderr);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_home_that_is_no_folder_has_no_configuration() {
+    let mut command = tiny_minfer("run", "llama", &["--raw", "-n", "1", "x"]);
+    command.env("HOME", "/dev/null");
+    assert!(!crate::support::prints(command).is_empty());
+    let mut command = bare();
+    command.args(["--config", "/dev/null/config.toml", "config"]);
+    fails(command, 2, "/dev/null/config.toml: Not a directory");
+}
+
+#[test]
 fn texts_that_cannot_be_scored() {
     fails(tiny_minfer("perplexity", "llama", &["-f", "/nonexistent.txt"]), 4, "/nonexistent.txt");
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+/// Beyond this many bytes of spellings, the automaton is the one that takes memory in proportion to them; the quickest
+/// one takes up to a kilobyte for each byte.
+const MOST_IN_QUICK_AUTOMATON: usize = 4 << 10;
 
 /// The spellings of a vocabulary's control tokens.
 #[derive(Debug)]
@@ -19,7 +23,11 @@ impl ControlTokens {
         let mut texts: Vec<String> = texts.into_iter().filter(|t| !t.is_empty()).collect();
         texts.sort();
         texts.dedup();
-        let matcher = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&texts)?;
+        let bytes: usize = texts.iter().map(String::len).sum();
+        let matcher = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .kind((bytes > MOST_IN_QUICK_AUTOMATON).then_some(AhoCorasickKind::ContiguousNFA))
+            .build(&texts)?;
         let edges = texts.iter().flat_map(|t| t.chars().next().into_iter().chain(t.chars().last())).collect();
         Ok(Self { texts, matcher, edges })
     }

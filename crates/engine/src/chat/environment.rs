@@ -27,13 +27,18 @@ pub(super) fn environment() -> Result<Environment<'static>, Error> {
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_fuel(Some(FUEL));
     env.set_unknown_method_callback(python::method);
+    env.set_formatter(|out, state, value| {
+        measure(state, value)?;
+        minijinja::escape_formatter(out, state, value)
+    });
     env.add_filter("tojson", json::tojson);
     // Where the engine's own tests differ from Jinja's: none is not iterable; strings and maps are sequences.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
-    env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+    env.add_function("raise_exception", |state: &State, message: Value| -> Result<Value, Error> {
+        measure(state, &message)?;
         let message = message.to_string();
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
     });
@@ -46,6 +51,37 @@ pub(super) fn environment() -> Result<Environment<'static>, Error> {
             .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
     });
     Ok(env)
+}
+
+/// Values nested deeper are refused; a template can build one that contains itself.
+pub(super) const MAX_DEPTH: usize = 128;
+
+/// The bytes of all strings in a value that is about to be printed, at the price of a step for each value in it. What
+/// occurs in it twice counts twice, so that a value whose text is exponentially longer than itself runs out of fuel.
+pub(super) fn measure(state: &State, value: &Value) -> Result<u64, Error> {
+    fn walk(state: &State, value: &Value, depth: usize) -> Result<u64, Error> {
+        if depth > MAX_DEPTH {
+            let detail = format!("value nested deeper than {MAX_DEPTH}");
+            return Err(Error::new(ErrorKind::InvalidOperation, detail));
+        }
+        let mut bytes = value.as_str().map_or(0, str::len) as u64;
+        // An iterator of unknown length may be one that can be read only once.
+        let is_list = match value.kind() {
+            ValueKind::Seq => true,
+            ValueKind::Iterable => value.len().is_some(),
+            ValueKind::Map => false,
+            _ => return Ok(bytes),
+        };
+        for item in value.try_iter()? {
+            state.consume_fuel(1)?;
+            bytes = bytes.saturating_add(walk(state, &item, depth + 1)?);
+            if !is_list {
+                bytes = bytes.saturating_add(walk(state, &value.get_item(&item)?, depth + 1)?);
+            }
+        }
+        Ok(bytes)
+    }
+    walk(state, value, 0)
 }
 
 /// Collects output up to a limit in bytes.

@@ -3,11 +3,8 @@
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-use super::environment::MAX_OUTPUT;
+use super::environment::{MAX_DEPTH, MAX_OUTPUT};
 use super::python::float_repr;
-
-/// Deeper values are refused; a template can build one that contains itself.
-const MAX_DEPTH: usize = 128;
 
 /// The filter of that name as Hugging Face defines it:
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.

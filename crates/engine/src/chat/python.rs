@@ -3,6 +3,8 @@
 use minijinja::value::{Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
+use super::environment::measure;
+
 /// A finite float as Python's `repr` prints it.
 pub(super) fn float_repr(value: f64) -> String {
     let scientific = format!("{value:e}");
@@ -48,6 +50,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
                 parts.reverse();
                 return Ok(list(parts));
             }
+            "format" => state.consume_fuel(format_cost(state, text, args)?)?,
             "split" if args.first().and_then(Value::as_str) == Some("") => {
                 not_empty("")?;
             }
@@ -55,6 +58,19 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
         }
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// Steps for what `format` may print at most, which it allocates before the engine charges for it: as many bytes as the
+/// widths and precisions say, and for each field all that it is given.
+fn format_cost(state: &State, format: &str, args: &[Value]) -> Result<u64, Error> {
+    let numbers = format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let widths = numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+    let fields = format.matches('{').count() as u64;
+    let mut given = 0u64;
+    for arg in args {
+        given = given.saturating_add(measure(state, arg)?);
+    }
+    Ok(widths.saturating_add(fields.saturating_mul(given)) / 64)
 }
 
 fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> Value {

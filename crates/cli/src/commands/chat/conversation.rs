@@ -5,6 +5,7 @@ use std::path::Path;
 use minfer_engine::chat::{Content, Message};
 
 use crate::exit::Failure;
+use crate::read;
 
 /// A conversation. Its file is the JSON array of messages that chat APIs take.
 #[derive(Debug, Default, PartialEq)]
@@ -50,8 +51,8 @@ impl Conversation {
 
     /// Reads a file whole before anything is made of it.
     pub fn load(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read(path)
-            .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+        let text =
+            read::file(path).map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
         let bad = |what: String| Failure::Input(format!("{}: {what}", path.display()));
         let mut messages: Vec<Message> =
             serde_json::from_slice(&text).map_err(|e| bad(format!("is no saved conversation: {e}")))?;

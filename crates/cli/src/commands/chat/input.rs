@@ -1,6 +1,6 @@
 //! What a person types: lines with history on a terminal, plain lines from a pipe.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use rustyline::DefaultEditor;
@@ -8,7 +8,8 @@ use rustyline::error::ReadlineError;
 
 use crate::config::user_folder;
 use crate::exit::Failure;
-use crate::progress::notice;
+use crate::progress::{notice, say};
+use crate::read;
 
 const FENCE: &str = "\"\"\"";
 
@@ -82,18 +83,14 @@ impl Input {
                 Ok(line) => Ok(Line::Text(line)),
                 Err(ReadlineError::Eof) => Ok(Line::End),
                 Err(ReadlineError::Interrupted) => {
-                    eprintln!("Ctrl-D or /exit ends the program");
+                    say("Ctrl-D or /exit ends the program");
                     Ok(Line::Interrupted)
                 }
                 Err(error) => Err(failed(error)),
             },
             Self::Pipe => {
-                let mut bytes = Vec::new();
-                let read = io::stdin().lock().read_until(b'\n', &mut bytes);
-                match read.map_err(|e| failed(e.into()))? {
-                    0 => Ok(Line::End),
-                    _ => text(bytes).map(Line::Text),
-                }
+                let bytes = read::line(io::stdin().lock()).map_err(|e| failed(e.into()))?;
+                if bytes.is_empty() { Ok(Line::End) } else { text(bytes).map(Line::Text) }
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
 use crate::commands::run::{GenerationArgs, report};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
-use crate::progress::{Bar, notice};
+use crate::progress::{Bar, notice, say};
 use crate::prompt::{self, Evaluated};
 use crate::sampling::SamplingArgs;
 use crate::{interrupt, model, output};
@@ -67,7 +67,7 @@ pub fn run(args: ChatArgs, globals: &Globals) -> Result<(), Failure> {
     }
     let mut input = Input::open()?;
     if input.is_terminal() {
-        eprintln!("{}; /help lists the commands", config.model);
+        say(format_args!("{}; /help lists the commands", config.model));
     }
     let mut chat = Chat {
         sequence: engine.new_sequence(),
@@ -114,7 +114,7 @@ impl Chat {
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
         match name {
-            "help" => eprintln!("{COMMANDS}"),
+            "help" => say(COMMANDS),
             "clear" => {
                 self.conversation.messages.clear();
                 self.evaluated = Evaluated::default();

@@ -1,0 +1,6 @@
+//! Runs [`minfer_fuzz::tokenizer::run`] under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    minfer_fuzz::tokenizer::run(data);
+});
