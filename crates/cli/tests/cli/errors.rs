@@ -210,7 +210,8 @@ fn weights_that_are_no_numbers_are_the_models_fault() {
 
 #[test]
 fn messages_are_one_line_of_bounded_length_without_control_characters() {
-    fails(tiny_minfer("inspect", "no\u{1b}[31m", &[]), 3, r"tiny-no\u{1b}[31m.gguf: No such file");
+    let command = tiny_minfer("perplexity", "llama", &["-f", "no\u{1b}[31m.txt"]);
+    fails(command, 4, r"cannot read no\u{1b}[31m.txt: No such file");
     let ran = run(tiny_minfer("detokenize", "llama", &[&"x".repeat(5000)]));
     check_failure(&ran, 4, "x\" is not a token id");
     assert!(ran.stderr.len() < 1100, "{} bytes", ran.stderr.len());
