@@ -145,14 +145,17 @@ fn template() {
 /// Negative control: a target that fails is reported with the name of the file, and the input is kept.
 #[test]
 fn a_finding_is_reported_with_its_file() {
-    let corpus = vec![("good".to_owned(), b"aa".to_vec()), ("bad".to_owned(), b"xyz".to_vec())];
-    let error =
-        replay("none", &corpus, |data| assert!(!data.starts_with(b"xyz"), "found {data:?}")).unwrap_err();
-    assert!(error.starts_with("none: ") && error.contains("bad: found [120, 121, 122]"), "{error}");
+    let corpus = vec![("bad".to_owned(), b"xyz".to_vec()), ("good".to_owned(), b"aa".to_vec())];
+    let error = replay("none", &corpus, |data| assert!(data != b"xyz", "found {data:?}")).unwrap_err();
+    assert!(error.starts_with("none: bad: found [120, 121, 122]; the input is in "), "{error}");
     assert_eq!(fs::read(scratch("none", "failed")).unwrap(), b"xyz");
-    // So is one that holds too much memory.
+    // A mutation of a file is reported with its number.
+    let error = replay("none", &corpus[1..], |data| assert_eq!(data, b"aa")).unwrap_err();
+    assert!(error.starts_with("none: good, mutation "), "{error}");
+    assert_ne!(fs::read(scratch("none", "failed")).unwrap(), b"aa");
+    // Holding too much memory is a failure.
     let hog = |data: &[u8]| targets::memory::within(1000, "it", || vec![0u8; 400 * data.len()].len());
-    let error = replay("none", &corpus[1..], hog).unwrap_err();
+    let error = replay("none", &corpus[..1], hog).unwrap_err();
     assert!(error.contains("bad: it held 1200 bytes at once; 1000 were allowed"), "{error}");
 }
 

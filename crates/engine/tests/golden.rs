@@ -79,7 +79,7 @@ fn follows_the_reference(name: &str) {
                 .map(|t| (t[0].as_u64().unwrap() as TokenId, t[1].as_f64().unwrap()))
                 .collect();
             for &(id, expected) in &top[..3] {
-                difference += (f64::from(logprobs(row, id, 0).unwrap().logprob) - expected).abs();
+                difference += (logprobs(row, id, 0).unwrap().logprob - expected).abs();
                 compared += 1;
             }
             let ours =
