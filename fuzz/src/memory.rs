@@ -2,6 +2,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// Held by all threads together, now and at most.
+static LIVE_IN_ALL: AtomicIsize = AtomicIsize::new(0);
+static PEAK_IN_ALL: AtomicIsize = AtomicIsize::new(0);
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
@@ -18,10 +23,12 @@ fn count(change: isize) {
     let live = LIVE.get().wrapping_add(change);
     LIVE.set(live);
     PEAK.set(PEAK.get().max(live));
+    let live = LIVE_IN_ALL.fetch_add(change, Ordering::Relaxed) + change;
+    PEAK_IN_ALL.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: every call is passed on unchanged to the system allocator; counting touches only thread-local integers without
-// a destructor.
+// SAFETY: every call is passed on unchanged to the system allocator; counting touches only atomics and thread-local
+// integers without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -54,6 +61,16 @@ pub fn within<T>(limit: usize, what: &str, f: impl FnOnce() -> T) -> T {
     PEAK.set(start);
     let result = f();
     let held = PEAK.get().wrapping_sub(start);
+    assert!(held <= limit as isize, "{what} held {held} bytes at once; {limit} were allowed");
+    result
+}
+
+/// As [`within`], for what starts threads: it counts all threads, those of others too.
+pub fn within_in_all_threads<T>(limit: usize, what: &str, f: impl FnOnce() -> T) -> T {
+    let start = LIVE_IN_ALL.load(Ordering::Relaxed);
+    PEAK_IN_ALL.store(start, Ordering::Relaxed);
+    let result = f();
+    let held = PEAK_IN_ALL.load(Ordering::Relaxed) - start;
     assert!(held <= limit as isize, "{what} held {held} bytes at once; {limit} were allowed");
     result
 }

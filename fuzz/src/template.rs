@@ -82,7 +82,7 @@ pub fn run(data: &[u8]) -> Reached {
     }
     let number = source.parse::<usize>().ok().filter(|_| source.len() == 1);
     // Fuel bounds what a render holds. It may be run for a second time while its first output is kept.
-    memory::within(256 << 20, "the template", || match number.and_then(|n| REAL.get(n)) {
+    memory::within_in_all_threads(512 << 20, "the template", || match number.and_then(|n| REAL.get(n)) {
         Some(real) => run_real(real, &messages),
         None => run_custom(&source, &messages),
     })

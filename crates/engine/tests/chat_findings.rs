@@ -44,3 +44,27 @@ fn values_that_contain_themselves_are_not_printed() {
     // Negative control: nested values of ordinary size are printed.
     assert_eq!(render("{{ [[1, 'a'], {'k': [none]}] }}").unwrap(), "[[1, 'a'], {'k': [None]}]");
 }
+
+/// Freeing or comparing values nested in each other overflowed the stack. The test's own thread has 2 MiB.
+#[test]
+fn values_nested_as_deep_as_fuel_allows_are_freed() {
+    for (open, close) in [("[", "]"), ("{1:", "}")] {
+        let nest = |n: usize, name: &str| {
+            let value = format!("{}ns.{name}{}", open.repeat(20), close.repeat(20));
+            format!("{{% for i in range({n}) %}}{{% set ns.{name} = {value} %}}{{% endfor %}}")
+        };
+        let start = "{% set ns = namespace(x=[], y=[]) %}";
+        let deep = format!("{start}{}{{{{ ns.x|length }}}}", nest(10_000, "x"));
+        assert_eq!(render(&deep).unwrap(), "1", "200,000 times {open}");
+        let endless = format!("{start}{}", nest(99_999, "x"));
+        assert_eq!(render(&endless), Err(TemplateError::OutOfFuel), "{open}");
+        let compared = format!("{start}{}{}{{{{ ns.x == ns.y }}}}", nest(9_000, "x"), nest(9_000, "y"));
+        assert_eq!(render(&compared).unwrap(), "True", "{open}");
+    }
+    // No namespace is needed: a template of 100 kB can do it in a straight line.
+    let line = format!("{{% set x = {}x{} %}}\n", "[".repeat(40), "]".repeat(40));
+    assert_eq!(
+        render(&format!("{{% set x = [] %}}{}{{{{ x|length }}}}", line.repeat(1000))).unwrap().trim(),
+        "1"
+    );
+}

@@ -27,6 +27,7 @@ mod provenance;
 mod python;
 mod reasoning;
 mod rendered;
+mod stack;
 mod strftime;
 mod template;
 

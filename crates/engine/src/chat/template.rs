@@ -8,6 +8,7 @@ use super::control::ControlTokens;
 use super::environment::{Capped, FUEL, MAX_OUTPUT, NOW, Raised, environment};
 use super::generation::replace_generation_tags;
 use super::message::ContentStyle;
+use super::stack::on_deep_stack;
 use super::{DateTime, Message, Rendered, provenance};
 
 /// Why a template could not be compiled, or a conversation not be rendered.
@@ -150,7 +151,7 @@ impl ChatTemplate {
         let mut template = Self { env, source, special, control, style: ContentStyle::Text };
         // A hostile template must not make loading slow: the probe gets a small share of what a render may use.
         template.env.set_fuel(Some(FUEL / 50));
-        template.style = template.probe_style();
+        template.style = on_deep_stack(|| template.probe_style()).map_err(no_stack)?;
         template.env.set_fuel(Some(FUEL));
         Ok(template)
     }
@@ -175,8 +176,9 @@ impl ChatTemplate {
         let context = context(messages, options, self.style)?;
         // One moment for all runs of this render.
         let now = options.now.unwrap_or_else(|| jiff::ZonedDateTime::now().datetime());
-        let plain = self.run(&context, now, MAX_OUTPUT)?;
-        provenance::locate(&self.control, &context, plain, |context| self.run(context, now, MAX_OUTPUT))
+        let run = |context: &Map<String, Value>| self.run(context, now, MAX_OUTPUT);
+        on_deep_stack(|| provenance::locate(&self.control, &context, run(&context)?, run))
+            .map_err(no_stack)?
     }
 
     fn run(
@@ -258,6 +260,10 @@ fn failed(error: &minijinja::Error) -> TemplateError {
         return TemplateError::OutOfFuel;
     }
     TemplateError::Failed { line: error.line().unwrap_or(0), message: describe(error) }
+}
+
+fn no_stack(error: std::io::Error) -> TemplateError {
+    TemplateError::Failed { line: 0, message: format!("no thread for it: {error}") }
 }
 
 fn describe(error: &minijinja::Error) -> String {
