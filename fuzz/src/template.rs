@@ -118,7 +118,7 @@ fn run_custom(source: &str, messages: &[(impl AsRef<str>, impl AsRef<str>)]) -> 
     }
 }
 
-/// CASES' rule for what users type: the control tokens of the prompt are those of the same conversation without any
+/// the rule of case t12 for what users type: the control tokens of the prompt are those of the same conversation without any
 /// character that begins or ends a control token.
 fn run_real(real: &Real, messages: &[(impl AsRef<str>, impl AsRef<str>)]) -> Reached {
     let conversation = |edit: &dyn Fn(&str) -> String| -> Vec<_> {

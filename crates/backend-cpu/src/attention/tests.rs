@@ -340,7 +340,7 @@ fn inv19_odd_ratios_and_partial_tiles_repeat_bitwise_24_times() {
 }
 
 #[test]
-fn inv05_inv24_rows_that_are_not_seen_may_be_nan_and_rows_that_are_may_not() {
+fn inv24_rows_that_are_not_seen_may_be_nan_and_rows_that_are_may_not() {
     let case = Case { window: Some(1), head_dim: 16, ..CASE };
     let mut rng = Rng::new(9);
     let all = [Sequence::random(&case, 20, &mut rng)];
