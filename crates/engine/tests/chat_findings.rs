@@ -68,3 +68,43 @@ fn values_nested_as_deep_as_fuel_allows_are_freed() {
         "1"
     );
 }
+
+/// Compiling a long chain of operators overflowed the stack, or took time in proportion to the square of its length.
+#[test]
+fn long_chains_compile_or_are_refused() {
+    let new = |source: &str| ChatTemplate::new(source, SpecialTokens::default());
+    let chain = |[first, link, last]: [&str; 3], bytes: usize| {
+        first.to_owned() + &link.repeat(bytes / link.len()) + last
+    };
+    for links in [
+        ["{{ 1", "+1\n", " }}"],
+        ["{{ 1", "~1\n", " }}"],
+        ["{{ 1", "**1\n", " }}"],
+        ["{{ 1", "\nand 1", " }}"],
+        ["{{ 1", "\nif 1 else 1", " }}"],
+        ["{{ 1", "\nis odd", " }}"],
+        ["{{ '1'", "|e\n", " }}"],
+        ["{{ x", ".a\n", " }}"],
+        ["{{ x", "[:]\n", " }}"],
+        ["{{ x", "()\n", " }}"],
+        ["{{ ", "-\n", "1 }}"],
+        ["{{ ", "not\n", "1 }}"],
+        ["{{ ''", "~'\\''\n", " }}"],
+    ] {
+        let error = new(&chain(links, 99_000)).unwrap_err();
+        let want = "chat template, line 1: a tag longer than 4096 bytes, not counting strings";
+        assert_eq!(error.to_string(), want, "{links:?}");
+        // Short enough, and as often as the source can hold it.
+        let many = (chain(links, 4000) + "\n").repeat(24);
+        let start = std::time::Instant::now();
+        assert!(new(&many).is_ok(), "{links:?}");
+        assert!(start.elapsed().as_secs() < 20, "{links:?}: {:?}", start.elapsed());
+    }
+    // Each of these tags is within the one before it.
+    assert!(new(&chain(["{% if 0 %}", "{% elif 0 %}\n", "{% endif %}"], 99_000)).is_ok());
+    // Text is as long as it likes: in strings, comments, and outside of tags.
+    for long in ["{{ '{}' }}", "{# {{ {} #}", "{} {{ 1 }}", "{% raw %}{{ {}{% endraw %}"] {
+        let long = long.replace("{}", &"text\n".repeat(10_000));
+        assert!(new(&long).is_ok(), "{}", &long[..20]);
+    }
+}

@@ -20,7 +20,7 @@
 
 mod control;
 mod environment;
-mod generation;
+
 mod json;
 mod message;
 mod provenance;
@@ -29,6 +29,7 @@ mod reasoning;
 mod rendered;
 mod stack;
 mod strftime;
+mod tags;
 mod template;
 
 pub use environment::{FUEL, MAX_OUTPUT};

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::control::ControlTokens;
 use super::environment::{Capped, FUEL, MAX_OUTPUT, NOW, Raised, environment};
-use super::generation::replace_generation_tags;
 use super::message::ContentStyle;
 use super::stack::on_deep_stack;
+use super::tags::{long_tag, replace_generation_tags};
 use super::{DateTime, Message, Rendered, provenance};
 
 /// Why a template could not be compiled, or a conversation not be rendered.
@@ -129,6 +129,9 @@ const NAME: &str = "chat";
 /// Bytes of the longest accepted template and line; those of real models have up to about 30,000.
 const MAX_SOURCE: usize = 100_000;
 const MAX_LINE: usize = 60_000;
+/// Bytes of the longest accepted tag without its strings; those of real models have a few hundred. The template engine takes
+/// time in proportion to the square of an expression's length to compile it.
+const MAX_TAG: usize = 4096;
 
 impl ChatTemplate {
     /// Compiles the Jinja source of a model file.
@@ -142,6 +145,15 @@ impl ChatTemplate {
             let message = format!("longer than {MAX_SOURCE} bytes, or a line longer than {MAX_LINE}");
             return Err(TemplateError::Syntax { line: line + 1, message });
         }
+        if let Some(tag) = long_tag(source, MAX_TAG) {
+            let line = 1 + source[..tag.start].matches('\n').count();
+            let message = format!("a tag longer than {MAX_TAG} bytes, not counting strings");
+            return Err(TemplateError::Syntax { line, message });
+        }
+        on_deep_stack(|| Self::compile(source, special)).map_err(no_stack)?
+    }
+
+    fn compile(source: &str, special: SpecialTokens) -> Result<Self, TemplateError> {
         let mut env = environment().map_err(|e| failed(&e))?;
         env.add_template_owned(NAME, replace_generation_tags(source).into_owned())
             .map_err(|e| TemplateError::Syntax { line: e.line().unwrap_or(0), message: describe(&e) })?;
@@ -151,7 +163,7 @@ impl ChatTemplate {
         let mut template = Self { env, source, special, control, style: ContentStyle::Text };
         // A hostile template must not make loading slow: the probe gets a small share of what a render may use.
         template.env.set_fuel(Some(FUEL / 50));
-        template.style = on_deep_stack(|| template.probe_style()).map_err(no_stack)?;
+        template.style = template.probe_style();
         template.env.set_fuel(Some(FUEL));
         Ok(template)
     }
