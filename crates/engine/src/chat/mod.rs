@@ -20,7 +20,6 @@
 
 mod control;
 mod environment;
-
 mod json;
 mod message;
 mod provenance;
