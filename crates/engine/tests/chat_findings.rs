@@ -29,6 +29,40 @@ fn widths_of_format_are_paid_for() {
     assert_eq!(render("{{ '{:>6}|{:.2f}|{}'.format(12, 1.5, 'x') }}").unwrap(), "    12|1.50|x");
 }
 
+/// Joining a million references to a text of a million bytes asked for a terabyte, and the process was ended. Every way to
+/// make a long text takes steps for its bytes before it makes it, or at most doubles what was paid for.
+#[test]
+fn long_texts_are_paid_for_before_they_are_made() {
+    let long = "{% set many = ['a' * 1000000] * 100000 %}";
+    let shared =
+        "{% set ns = namespace(x=['aaaa']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    for endless in [
+        format!("{long}{{{{ ''.join(many) }}}}"),
+        format!("{long}{{{{ many | join }}}}"),
+        format!("{long}{{{{ many | map('upper') | join(',') }}}}"),
+        format!("{long}{{% set x %}}{{% for m in many %}}{{{{ m }}}}{{% endfor %}}{{% endset %}}"),
+        format!("{shared}{{{{ ns.x | string }}}}"),
+        format!("{shared}{{{{ ns.x | pprint }}}}"),
+        format!("{shared}{{{{ ns.x | join }}}}"),
+        format!("{shared}{{{{ ''.join([ns.x]) }}}}"),
+        "{{ 'a' * 1000000000 }}".to_owned(),
+        "{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}".to_owned(),
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}".to_owned(),
+    ] {
+        assert_eq!(render(&endless), Err(TemplateError::OutOfFuel), "{endless}");
+    }
+    // Negative control: the same on data of ordinary size.
+    for (source, want) in [
+        ("{{ ['a', 1, 'b'] | join('-') }}", "a-1-b"),
+        ("{{ ['a', 'b'] | map('upper') | join }}", "AB"),
+        ("{{ [{'n': 1}, {'n': 2}] | join(',', attribute='n') }}", "1,2"),
+        ("{{ ', '.join(['a', 'b'] | map('upper')) }}", "A, B"),
+        ("{{ [1, 'a'] | string }}", "[1, 'a']"),
+    ] {
+        assert_eq!(render(source).unwrap(), want, "{source}");
+    }
+}
+
 /// Printing a value that contains itself overflowed the stack; one whose text is exponentially longer than itself took
 /// for ever.
 #[test]

@@ -1,8 +1,8 @@
 //! The template engine, set up as Hugging Face sets up Jinja.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::ValueKind;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use minijinja::value::{Kwargs, StringInput, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value, filters};
 
 use super::strftime::strftime;
 use super::{DateTime, json, python};
@@ -32,6 +32,14 @@ pub(super) fn environment() -> Result<Environment<'static>, Error> {
         minijinja::escape_formatter(out, state, value)
     });
     env.add_filter("tojson", json::tojson);
+    // The engine charges for these texts once it has made them, which is too late for one that does not fit in memory.
+    env.add_filter("join", join);
+    env.add_filter("string", |state: &State, value: &Value| -> Result<Value, Error> {
+        filters::string(state, &paid_for(state, value)?)
+    });
+    env.add_filter("pprint", |state: &State, value: &Value| -> Result<String, Error> {
+        Ok(filters::pprint(&paid_for(state, value)?))
+    });
     // Where the engine's own tests differ from Jinja's: none is not iterable; strings and maps are sequences.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| {
@@ -51,6 +59,32 @@ pub(super) fn environment() -> Result<Environment<'static>, Error> {
             .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
     });
     Ok(env)
+}
+
+fn join(
+    state: &mut State,
+    value: &Value,
+    joiner: Option<StringInput<'_>>,
+    attribute: Option<&str>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let value = paid_for(state, value)?;
+    filters::join(state, &value, joiner, attribute, kwargs)
+}
+
+/// Takes the steps for the text of a value, before it is made; gives back the value, or a list of what it yields where that
+/// can be read only once.
+pub(super) fn paid_for(state: &State, value: &Value) -> Result<Value, Error> {
+    if value.kind() != ValueKind::Iterable || value.len().is_some() {
+        let bytes = measure(state, value)?;
+        state.consume_fuel(bytes / 64)?;
+        return Ok(value.clone());
+    }
+    let items = value.try_iter()?.map(|item| {
+        state.consume_fuel(1)?;
+        paid_for(state, &item)
+    });
+    Ok(Value::from(items.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Values nested deeper are refused; a template can build one that contains itself.

@@ -3,7 +3,7 @@
 use minijinja::value::{Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
-use super::environment::measure;
+use super::environment::{measure, paid_for};
 
 /// A finite float as Python's `repr` prints it.
 pub(super) fn float_repr(value: f64) -> String {
@@ -51,6 +51,11 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
                 return Ok(list(parts));
             }
             "format" => state.consume_fuel(format_cost(state, text, args)?)?,
+            "join" => {
+                let (values,): (&Value,) = from_args(args)?;
+                let values = paid_for(state, values)?;
+                return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, &[values]);
+            }
             "split" if args.first().and_then(Value::as_str) == Some("") => {
                 not_empty("")?;
             }
