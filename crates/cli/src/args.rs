@@ -28,7 +28,7 @@ Exit codes:
 /// not on this machine is fetched first. Results go to standard output, everything else to standard error.
 #[derive(Debug, Parser)]
 #[command(name = "minfer", version, after_help = AFTER_HELP, propagate_version = true)]
-#[command(disable_help_subcommand = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(arg_required_else_help = true, max_term_width = 110)]
 pub struct Cli {
     #[command(flatten)]
     pub globals: Globals,
