@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use minfer_graph::{
-    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, Op, OpQuery, ProgramId, StateDecl,
+    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, KvTable, Op, OpQuery, ProgramId, StateDecl,
     StateHandle, WeightHandle, WeightRequest,
 };
 
@@ -39,8 +39,30 @@ pub enum CpuError {
 /// One layer's keys and values, each `[slots][kv_heads][head_dim]`.
 #[derive(Debug)]
 pub(crate) struct Cache {
+    pub decl: StateDecl,
     pub k: ZeroedBytes,
     pub v: ZeroedBytes,
+}
+
+impl Cache {
+    /// Copies rows as f32; says whether there are as many.
+    fn read(&self, table: KvTable, first_slot: usize, out: &mut [f32]) -> bool {
+        let bytes = match table {
+            KvTable::K => self.k.as_slice(),
+            KvTable::V => self.v.as_slice(),
+        };
+        let size = self.decl.dtype.type_size();
+        let start = first_slot * self.decl.kv_heads * self.decl.head_dim * size;
+        let Some(from) = bytes.get(start..).and_then(|b| b.get(..out.len() * size)) else { return false };
+        for (value, from) in out.iter_mut().zip(from.chunks_exact(size)) {
+            *value = match *from {
+                [a, b] => half::f16::from_le_bytes([a, b]).to_f32(),
+                [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+                _ => return false,
+            };
+        }
+        true
+    }
 }
 
 /// All that programs refer to.
@@ -94,10 +116,14 @@ impl Backend for CpuBackend {
     fn info(&self) -> DeviceInfo {
         let [decode, batch] = self.store.threads;
         DeviceInfo {
-            name: "cpu".to_owned(),
+            name: self.name(),
             description: format!("{}, {decode} threads, {batch} for prompts", self.store.isa),
             free_memory: available_memory(),
         }
+    }
+
+    fn name(&self) -> String {
+        "cpu".to_owned()
     }
 
     fn supports(&self, query: &OpQuery<'_>) -> bool {
@@ -128,7 +154,7 @@ impl Backend for CpuBackend {
             ZeroedBytes::new(decl.half_bytes())
                 .map_err(|e| out_of_memory(e, format!("layer {}'s KV cache", decl.layer)))
         };
-        let cache = Cache { k: half()?, v: half()? };
+        let cache = Cache { decl: *decl, k: half()?, v: half()? };
         Ok(StateHandle(self.store.states.insert(cache)))
     }
 
@@ -194,6 +220,24 @@ impl Backend for CpuBackend {
             None => {
                 Err(DeviceError::Failed(format!("buffer {} does not hold {} bytes", buffer.0, out.len())))
             }
+        }
+    }
+
+    fn read_state(
+        &mut self,
+        state: StateHandle,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        let cache = self.store.states.get(state.0);
+        match cache.is_some_and(|c| c.read(table, first_slot, out)) {
+            true => Ok(()),
+            false => Err(DeviceError::Failed(format!(
+                "KV cache {} does not hold {} values from slot {first_slot} on",
+                state.0,
+                out.len()
+            ))),
         }
     }
 }

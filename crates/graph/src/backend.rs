@@ -34,6 +34,23 @@ pub struct StateHandle(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u32);
 
+/// Launches that a device has recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordingId(pub u32);
+
+/// A point in a device's work: the end of all that was launched before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Event(pub u64);
+
+/// One of the two tables of a KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvTable {
+    /// Keys.
+    K,
+    /// Values.
+    V,
+}
+
 /// What a device is, for people and for memory budgets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
@@ -181,18 +198,16 @@ pub enum DeviceError {
     /// An operation's precondition failed while it ran: for example a token id outside the table.
     #[error("{what}")]
     Kernel {
-        /// Position in the split's list of operations.
-        op: usize,
+        /// The operation's node.
+        node: NodeId,
         /// What was wrong, with the values.
         what: String,
     },
     /// The device did not finish in time.
-    #[error("not finished after {waited:?}; last dispatched: {last}")]
+    #[error("not finished after {waited:?}")]
     Timeout {
         /// How long it was waited for.
         waited: Duration,
-        /// The last labels handed to the device.
-        last: String,
     },
     /// The device cannot take this weight, state or operation.
     #[error("{0}")]
@@ -206,12 +221,23 @@ fn free_note(free: &Option<u64>) -> String {
     free.map_or_else(String::new, |f| format!(", {f} free"))
 }
 
-/// A device: memory, weights and kernels. Calls come from one thread at a time, in program order. A device
-/// may be asynchronous: [`Backend::launch`] may return before the work is done, and results are defined after
-/// [`Backend::synchronize`].
+/// A device: memory, weights and kernels. Calls come from one thread at a time, in program order.
+///
+/// A device may be asynchronous: [`Backend::launch`] may return before the work is done. It runs what it is given in the
+/// order in which it was given. A result is defined after a wait for it ([`Backend::wait`], [`Backend::synchronize`]). An
+/// operation that fails on the device is reported by the next wait, and what was launched after it does not run.
+///
+/// A device that can record a launch says so ([`Backend::can_record`]); the scheduler then has each program recorded once
+/// and replayed from there on. While a device records, nothing is read, written, allocated, loaded, compiled or waited for
+/// on it.
 pub trait Backend: Send {
     /// What it is.
     fn info(&self) -> DeviceInfo;
+
+    /// Its name alone, where all of [`Backend::info`] takes longer to find out.
+    fn name(&self) -> String {
+        self.info().name
+    }
 
     /// Whether it runs this operation with these types and shapes. Pure: asked when a plan is made, never
     /// later.
@@ -246,15 +272,66 @@ pub trait Backend: Send {
     /// Waits until all that was launched is done, at most `deadline`.
     fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError>;
 
-    /// Writes host bytes to the start of a buffer.
+    /// Marks the end of what was launched so far.
+    fn mark(&mut self) -> Event {
+        Event::default()
+    }
+
+    /// Waits until the work before an event is done, at most `deadline`. A device without events waits for all its work.
+    fn wait(&mut self, _event: Event, deadline: Duration) -> Result<(), DeviceError> {
+        self.synchronize(deadline)
+    }
+
+    /// Writes host bytes to the start of a buffer, ahead of all that is launched later. Only called when nothing in flight
+    /// uses the buffer.
     fn write(&mut self, buffer: BufferId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Reads a buffer from its start. Only called when the device is synchronized.
+    /// Reads a buffer from its start. Only called when what writes the buffer has been waited for; other work may be in
+    /// flight.
     fn read(&mut self, buffer: BufferId, out: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Reads rows of a KV cache from a slot on, converted to f32; `out` is a whole number of rows `[kv_heads][head_dim]`.
+    /// Only called when the device is synchronized.
+    fn read_state(
+        &mut self,
+        state: StateHandle,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError>;
+
+    /// Whether launches can be recorded and replayed.
+    fn can_record(&self) -> bool {
+        false
+    }
+
+    /// Until [`Backend::end_recording`], launches are written down and not run.
+    fn begin_recording(&mut self) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported("recording".to_owned()))
+    }
+
+    /// Ends what [`Backend::begin_recording`] began; after an error nothing is being recorded any more.
+    fn end_recording(&mut self) -> Result<RecordingId, DeviceError> {
+        Err(DeviceError::Unsupported("recording".to_owned()))
+    }
+
+    /// Runs what was recorded, as [`Backend::launch`] does. Only called while [`Backend::address_generation`] is what it was
+    /// when the recording began.
+    fn replay(&mut self, _recording: RecordingId) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported("replay".to_owned()))
+    }
+
+    /// Frees a recording.
+    fn release_recording(&mut self, _recording: RecordingId) {}
+
+    /// Changes whenever addresses that a recording holds stop to be valid, such as those of working memory that has grown.
+    fn address_generation(&self) -> u64 {
+        0
+    }
 }
 
 impl fmt::Debug for dyn Backend + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Backend({})", self.info().name)
+        write!(f, "Backend({})", self.name())
     }
 }

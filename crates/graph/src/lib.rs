@@ -22,6 +22,7 @@ mod plan;
 mod scheduler;
 mod shape;
 mod split;
+mod watch;
 mod weights;
 
 #[cfg(test)]
@@ -30,8 +31,8 @@ extern crate self as minfer_graph;
 mod tests;
 
 pub use backend::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceId, DeviceInfo, OpQuery, Operand, Place, ProgramId,
-    SourceInfo, StateHandle, WeightHandle, WeightRequest, WeightSource, WeightUse,
+    Backend, BoundOp, BufferId, DeviceError, DeviceId, DeviceInfo, Event, KvTable, OpQuery, Operand, Place,
+    ProgramId, RecordingId, SourceInfo, StateHandle, WeightHandle, WeightRequest, WeightSource, WeightUse,
 };
 pub use builder::{GraphBuilder, GraphError, Problem};
 pub use cache::{Entry, PlanCache};
@@ -46,4 +47,5 @@ pub use plan::{Plan, PlanError, PlanOptions};
 pub use scheduler::{BoundPlan, ExecError, NodeError, Scheduler};
 pub use shape::Shape;
 pub use split::{Crossing, Split};
+pub use watch::{CopyReport, NodeReport, Statistics, Watch};
 pub use weights::WeightTable;

@@ -75,7 +75,7 @@ impl Placer<'_> {
     }
 
     fn names(&self) -> String {
-        self.devices.iter().map(|d| d.info().name).collect::<Vec<_>>().join(", ")
+        self.devices.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
     }
 
     fn state_touched(&self, node: &Node) -> Option<StateId> {
@@ -99,7 +99,7 @@ impl Placer<'_> {
                 None => Ok(Some(home)),
                 Some(&t) => Err(PlanError::StateElsewhere {
                     layer,
-                    device: self.devices[home.index()].info().name,
+                    device: self.devices[home.index()].name(),
                     label: self.graph.node(t).label.clone(),
                     op: self.graph.node(t).op.name(),
                 }),

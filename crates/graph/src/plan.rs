@@ -134,7 +134,7 @@ impl Plan {
         let dead = fuse(&mut graph, &placed, devices, options.fusion);
         let splits = split(&graph, &placed, &dead);
         let memory = plan_memory(&graph, &placed, &dead, &splits, devices.len(), options.reuse);
-        let device_names = devices.iter().map(|d| d.info().name).collect();
+        let device_names = devices.iter().map(|d| d.name()).collect();
         Ok(Self { graph, placed, dead, splits, memory, device_names })
     }
 

@@ -3,7 +3,7 @@
 //! All i32 values of a graph are inputs, so they are complete when a program starts. Layers share them, so a
 //! check is made once however many operations need it.
 
-use minfer_graph::{Attention, DeviceError, StateDecl, bounds};
+use minfer_graph::{Attention, DeviceError, NodeId, StateDecl, bounds};
 
 /// An i32 array in a buffer: host data, complete before a program starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +46,13 @@ pub(super) enum Check {
 /// Checks in order of the operations that first need them.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
-    /// With the position of that operation in the split.
-    checks: Vec<(usize, Check)>,
+    /// With that operation's node.
+    checks: Vec<(NodeId, Check)>,
 }
 
 impl Checks {
     /// Adds a check unless an operation before has the same.
-    pub fn add(&mut self, op: usize, check: Check) {
+    pub fn add(&mut self, node: NodeId, check: Check) {
         // Layers differ in their cache's number alone, which no bound depends on.
         let check = match check {
             Check::Slots { slots, state } => Check::Slots { slots, state: StateDecl { layer: 0, ..state } },
@@ -63,7 +63,7 @@ impl Checks {
             other => other,
         };
         if !self.checks.iter().any(|c| c.1 == check) {
-            self.checks.push((op, check));
+            self.checks.push((node, check));
         }
     }
 
@@ -72,7 +72,7 @@ impl Checks {
     /// # Safety
     /// The buffers are alive and nothing writes to them.
     pub unsafe fn run(&self) -> Result<(), DeviceError> {
-        for &(op, ref check) in &self.checks {
+        for &(node, ref check) in &self.checks {
             // SAFETY: by the caller.
             let result = unsafe {
                 match *check {
@@ -85,7 +85,7 @@ impl Checks {
                     }
                 }
             };
-            result.map_err(|what| DeviceError::Kernel { op, what })?;
+            result.map_err(|what| DeviceError::Kernel { node, what })?;
         }
         Ok(())
     }
@@ -100,12 +100,12 @@ mod tests {
         let data = [0, 7];
         let ids = Ids { start: data.as_ptr(), len: data.len() };
         let mut checks = Checks::default();
-        checks.add(1, Check::Rows { ids, rows: 8 });
-        checks.add(2, Check::Rows { ids, rows: 7 });
-        checks.add(3, Check::Rows { ids, rows: 7 });
+        checks.add(NodeId(1), Check::Rows { ids, rows: 8 });
+        checks.add(NodeId(2), Check::Rows { ids, rows: 7 });
+        checks.add(NodeId(3), Check::Rows { ids, rows: 7 });
         assert_eq!(checks.checks.len(), 2);
         // SAFETY: the array outlives the call.
         let error = unsafe { checks.run() }.unwrap_err();
-        assert!(matches!(error, DeviceError::Kernel { op: 2, .. }), "{error:?}");
+        assert!(matches!(error, DeviceError::Kernel { node: NodeId(2), .. }), "{error:?}");
     }
 }

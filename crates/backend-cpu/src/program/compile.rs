@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use minfer_graph::{Activation, BoundOp, DType, DeviceError, Op, Operand, Place, Shape, WeightHandle};
+use minfer_graph::{
+    Activation, BoundOp, DType, DeviceError, NodeId, Op, Operand, Place, Shape, WeightHandle,
+};
 
 use super::cache::{Attend, Store as KvStore};
 use super::checks::{Check, Checks, Ids};
@@ -27,7 +29,7 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
     let mut compiler = Compiler {
         store,
         threads: store.threads[usize::from(tokens >= BATCH_TOKENS)],
-        current: 0,
+        current: NodeId(0),
         steps: Vec::new(),
         checks: Checks::default(),
         hazards: Hazards::default(),
@@ -38,8 +40,8 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
         quantized_at: None,
         attention_scratch: None,
     };
-    for (index, op) in ops.iter().enumerate() {
-        compiler.current = index;
+    for op in ops {
+        compiler.current = op.node;
         compiler.op(op)?;
     }
     let Compiler { threads, steps, checks, shared_scratch, thread_scratch, .. } = compiler;
@@ -49,8 +51,8 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
 struct Compiler<'a> {
     store: &'a Store,
     threads: usize,
-    /// Position of the operation being compiled.
-    current: usize,
+    /// Node of the operation being compiled.
+    current: NodeId,
     steps: Vec<Step>,
     checks: Checks,
     hazards: Hazards,
@@ -377,7 +379,7 @@ impl Compiler<'_> {
         let (Place::State(handle), Some(decl)) = (operand.place, &op.state) else {
             return Err(misused(op, "a KV cache"));
         };
-        let Cache { k, v } = self
+        let Cache { k, v, .. } = self
             .store
             .states
             .get(handle.0)

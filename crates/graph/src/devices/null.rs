@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, OpQuery, ProgramId, StateDecl, StateHandle,
+    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, KvTable, OpQuery, ProgramId, StateDecl, StateHandle,
     WeightHandle, WeightRequest,
 };
 
@@ -77,6 +77,17 @@ impl Backend for NullDevice {
 
     fn read(&mut self, _buffer: BufferId, out: &mut [u8]) -> Result<(), DeviceError> {
         out.fill(0);
+        Ok(())
+    }
+
+    fn read_state(
+        &mut self,
+        _state: StateHandle,
+        _table: KvTable,
+        _first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        out.fill(0.0);
         Ok(())
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::registry::Device;
-use super::{BoundCopy, BoundInput, BoundPlan, Step};
+use super::{BoundCopy, BoundInput, BoundPlan, Replay, Step};
 use crate::graph::dtype_bytes;
 use crate::plan::Plan;
 use crate::split::{Split, input_readers};
 use crate::{
-    BoundOp, BufferId, DeviceId, NodeId, Op, Operand, Place, PlanError, WeightDecl, WeightSource, WeightUse,
+    BoundOp, BufferId, DeviceId, Event, NodeId, Op, Operand, Place, PlanError, WeightDecl, WeightSource,
+    WeightUse,
 };
 
 pub(super) fn bind(
@@ -24,15 +25,24 @@ pub(super) fn bind(
         device.reserve(sizes)?;
     }
     let mut steps: Vec<Step> = Vec::with_capacity(plan.splits.len());
-    for split in &plan.splits {
-        match bind_split(devices, &plan, split, source, progress) {
+    // By value: the step that makes it.
+    let mut made_by: Vec<usize> = vec![0; plan.graph.nodes().len()];
+    for (i, split) in plan.splits.iter().enumerate() {
+        match bind_split(devices, &plan, i, &made_by, source, progress) {
             Ok(step) => steps.push(step),
             Err(error) => {
-                for step in &steps {
-                    devices[step.device.index()].backend.release_program(step.program);
+                for step in steps {
+                    let device = step.device.index();
+                    step.release(&mut *devices[device].backend);
                 }
                 return Err(error);
             }
+        }
+        for node in &split.nodes {
+            made_by[node.index()] = i;
+        }
+        for copy in &split.copies {
+            steps[made_by[copy.value.index()]].is_copied = true;
         }
     }
     let inputs = plan
@@ -62,7 +72,19 @@ pub(super) fn bind(
     let bounce = steps.iter().flat_map(|s| &s.copies).map(|c| c.bytes).max().unwrap_or(0);
     let generations = devices.iter().map(Device::generation).collect();
     let id = super::unique();
-    Ok(BoundPlan { id, scheduler, steps, inputs, outputs, used, bounce: vec![0; bounce], generations, plan })
+    let events = vec![Event::default(); steps.len()];
+    Ok(BoundPlan {
+        id,
+        scheduler,
+        steps,
+        events,
+        inputs,
+        outputs,
+        used,
+        bounce: vec![0; bounce],
+        generations,
+        plan,
+    })
 }
 
 /// Every tensor that the graph declares is there, whether or not it is loaded already.
@@ -99,25 +121,23 @@ fn check_states(devices: &[Device], plan: &Plan) -> Result<(), PlanError> {
 fn bind_split(
     devices: &mut [Device],
     plan: &Plan,
-    split: &Split,
+    index: usize,
+    made_by: &[usize],
     source: &Arc<dyn WeightSource>,
     progress: &mut dyn FnMut(&str, usize),
 ) -> Result<Step, PlanError> {
+    let split = &plan.splits[index];
     let copies: Vec<BoundCopy> = split
         .copies
         .iter()
         .map(|c| BoundCopy {
+            value: c.value,
+            made_by: made_by[c.value.index()],
             from: (c.from, buffer(devices, plan, c.value, c.from)),
             to: (c.to, buffer(devices, plan, c.value, c.to)),
             bytes: plan.graph.node(c.value).bytes(),
         })
         .collect();
-    // The destination is waited for as well: a staging copy must not be overwritten while an earlier run's
-    // reader is at work.
-    let mut wait_for: Vec<DeviceId> = split.copies.iter().flat_map(|c| [c.from, c.to]).collect();
-    wait_for.sort_unstable();
-    wait_for.dedup();
-
     let device = &mut devices[split.device.index()];
     let ops = split
         .nodes
@@ -125,7 +145,26 @@ fn bind_split(
         .map(|&id| bind_op(device, plan, id, source, progress))
         .collect::<Result<Vec<BoundOp>, PlanError>>()?;
     let program = device.backend.compile(&ops).map_err(|e| device.plan_error("compiling a split", e))?;
-    Ok(Step { device: split.device, program, copies, wait_for, nodes: split.nodes.clone() })
+    Ok(Step {
+        device: split.device,
+        program,
+        ops,
+        copies,
+        is_copied: false,
+        replay: Replay::Direct(0),
+        singles: Vec::new(),
+        title: title(plan, index, split).into(),
+    })
+}
+
+/// A split's number with its first and last node, as errors name it.
+fn title(plan: &Plan, index: usize, split: &Split) -> String {
+    let label = |n: &NodeId| plan.graph.node(*n).label.as_str();
+    match (split.nodes.first().map(label), split.nodes.last().map(label)) {
+        (Some(first), Some(last)) if split.nodes.len() > 1 => format!("split {index}, {first} to {last}"),
+        (Some(only), _) => format!("split {index}, {only}"),
+        _ => format!("split {index}"),
+    }
 }
 
 fn bind_op(

@@ -1,9 +1,12 @@
 //! The scheduler: binds plans to devices and walks their splits.
 
 mod bind;
+mod error;
 mod registry;
+mod replay;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,71 +14,12 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::{
-    Backend, BufferId, DeviceError, DeviceId, Graph, Node, NodeId, PlanError, PlanOptions, ProgramId,
-    WeightSource,
+    Backend, BoundOp, BufferId, DeviceError, DeviceId, Event, Graph, Node, NodeId, PlanError, PlanOptions,
+    ProgramId, Watch, WeightSource,
 };
+pub use error::{ExecError, NodeError};
 use registry::Device;
-
-/// Why a run failed. No node after the one named has run; the scheduler is ready for the next run.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ExecError {
-    /// An operation failed on its device.
-    #[error(transparent)]
-    Node(#[from] Box<NodeError>),
-    /// A device failed outside a single operation.
-    #[error("{what} on {device}: {error}")]
-    Device {
-        /// During what.
-        what: String,
-        /// The device's name.
-        device: String,
-        /// What the device said.
-        error: DeviceError,
-    },
-    /// An input has not been written since the last run.
-    #[error("input {label} was not written for this run")]
-    InputNotWritten {
-        /// The input's label.
-        label: String,
-    },
-    /// Host data do not fit the value.
-    #[error("{label} takes {wanted}, given {given}")]
-    WrongData {
-        /// The value's label.
-        label: String,
-        /// What it is.
-        wanted: String,
-        /// What came.
-        given: String,
-    },
-    /// The output asked for is not in memory: the last run was of another plan, or failed.
-    #[error("output {label} was not computed by the last run")]
-    OutputNotComputed {
-        /// The output's label.
-        label: String,
-    },
-    /// The plan belongs to a memory layout that has changed since, or to another scheduler; bind it again.
-    #[error("the plan's buffers are not those it was bound to")]
-    Stale,
-}
-
-/// An operation that failed while it ran.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{op} {label} ({shapes}) on {device}: {error}")]
-pub struct NodeError {
-    /// The node.
-    pub node: NodeId,
-    /// Its label.
-    pub label: String,
-    /// Its operation.
-    pub op: &'static str,
-    /// Its sources' types and shapes.
-    pub shapes: String,
-    /// The device's name.
-    pub device: String,
-    /// What the device said.
-    pub error: DeviceError,
-}
+use replay::Replay;
 
 /// A plan bound to a scheduler's devices: every weight, buffer, copy and program is resolved, so that a run
 /// looks nothing up.
@@ -87,6 +31,8 @@ pub struct BoundPlan {
     scheduler: u64,
     plan: Plan,
     steps: Vec<Step>,
+    /// By step: the end of its work, where a later step copies from it.
+    events: Vec<Event>,
     inputs: Vec<BoundInput>,
     outputs: Vec<(NodeId, DeviceId, BufferId)>,
     /// The devices whose work the end of the run waits for.
@@ -100,17 +46,25 @@ pub struct BoundPlan {
 struct Step {
     device: DeviceId,
     program: ProgramId,
+    ops: Vec<BoundOp>,
     copies: Vec<BoundCopy>,
-    /// The devices that must have finished before the copies.
-    wait_for: Vec<DeviceId>,
-    nodes: Vec<NodeId>,
+    /// Whether a later step copies what this one makes.
+    is_copied: bool,
+    replay: Replay,
+    /// A program for each operation, made when the plan is first watched.
+    singles: Vec<ProgramId>,
+    /// For errors: which split it is, its first and last node.
+    title: Arc<str>,
 }
 
 #[derive(Debug)]
 struct BoundCopy {
+    value: NodeId,
     from: (DeviceId, BufferId),
     to: (DeviceId, BufferId),
     bytes: usize,
+    /// The step that makes the value.
+    made_by: usize,
 }
 
 #[derive(Debug)]
@@ -138,6 +92,8 @@ pub struct Scheduler {
     id: u64,
     devices: Vec<Device>,
     deadline: Duration,
+    /// Whether devices that can record do.
+    replay: bool,
     /// Counts runs; an input is valid for the run it was written for.
     run: u64,
     /// The plan whose inputs are being written. Plans share buffers, so a second one's inputs overwrite the
@@ -161,12 +117,17 @@ impl Scheduler {
     pub fn new(devices: Vec<Box<dyn Backend>>) -> Self {
         let devices = devices.into_iter().map(Device::new).collect();
         let deadline = Self::DEFAULT_DEADLINE;
-        Self { id: unique(), devices, deadline, run: 1, filling: None, computed: None }
+        Self { id: unique(), devices, deadline, replay: true, run: 1, filling: None, computed: None }
     }
 
     /// Sets how long any wait may take.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
+    }
+
+    /// Sets whether devices that can record a split and replay it do so, which they do unless told otherwise.
+    pub fn set_replay(&mut self, replay: bool) {
+        self.replay = replay;
     }
 
     /// The devices, for planning.
@@ -218,9 +179,9 @@ impl Scheduler {
             self.computed = None;
         }
         for &(device, buffer) in &slot.readers {
-            // After a run that did not end in time the device may still read what is to be overwritten.
-            self.synchronize(device)?;
             let device = &mut self.devices[device.index()];
+            // After a run that did not end in time the device may still read what is to be overwritten.
+            device.settle(self.deadline)?;
             device.backend.write(buffer, bytes).map_err(|error| device.error("writing an input", error))?;
         }
         slot.written_for = self.run;
@@ -234,7 +195,7 @@ impl Scheduler {
         self.computed = None;
         let deadline = self.deadline;
         for device in &mut self.devices {
-            device.synchronize(deadline)?;
+            device.settle(deadline)?;
             device.poison()?;
         }
         Ok(())
@@ -244,49 +205,25 @@ impl Scheduler {
     /// launches it; then waits for every device used. After an error the other devices are waited for too, so
     /// that the next run starts clean.
     pub fn execute(&mut self, plan: &mut BoundPlan) -> Result<(), ExecError> {
+        self.execute_with(plan, None)
+    }
+
+    /// Like [`Scheduler::execute`], node by node: `watch` hears of each one, with its value, after the device has
+    /// finished it. Nothing is replayed meanwhile. The results are the same to the bit.
+    pub fn execute_watched(&mut self, plan: &mut BoundPlan, watch: &mut dyn Watch) -> Result<(), ExecError> {
+        self.execute_with(plan, Some(watch))
+    }
+
+    fn execute_with(&mut self, plan: &mut BoundPlan, watch: Option<&mut dyn Watch>) -> Result<(), ExecError> {
         self.check_fresh(plan)?;
         if let Some(input) = plan.inputs.iter().find(|i| i.written_for != self.run) {
             return Err(ExecError::InputNotWritten { label: plan.graph().node(input.node).label.clone() });
         }
         self.run += 1;
         self.computed = None;
-        let result = self.walk(plan);
-        let mut end = Ok(());
-        for &device in &plan.used {
-            let waited = self.synchronize(device);
-            end = end.and(waited);
-        }
-        result.and(end)?;
+        self.walk(plan, watch)?;
         self.computed = Some(plan.id);
         Ok(())
-    }
-
-    fn walk(&mut self, plan: &mut BoundPlan) -> Result<(), ExecError> {
-        let BoundPlan { steps, bounce, plan, .. } = plan;
-        for step in steps {
-            for &device in &step.wait_for {
-                self.synchronize(device)?;
-            }
-            for copy in &step.copies {
-                let host = &mut bounce[..copy.bytes];
-                let from = &mut self.devices[copy.from.0.index()];
-                from.backend.read(copy.from.1, host).map_err(|e| from.error("reading a value to copy", e))?;
-                let to = &mut self.devices[copy.to.0.index()];
-                to.backend.write(copy.to.1, host).map_err(|e| to.error("writing a copied value", e))?;
-            }
-            let device = &mut self.devices[step.device.index()];
-            device.pending = true;
-            device
-                .backend
-                .launch(step.program)
-                .map_err(|error| node_error(&plan.graph, step, device, error))?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a device if it has been given work since it was last waited for.
-    fn synchronize(&mut self, device: DeviceId) -> Result<(), ExecError> {
-        self.devices[device.index()].synchronize(self.deadline)
     }
 
     /// Reads an output of the last run, which must have been one of this plan.
@@ -311,17 +248,22 @@ impl Scheduler {
         device.backend.read(buffer, bytes).map_err(|e| device.error("reading an output", e))
     }
 
-    /// Frees every KV cache. Plans bound before are stale.
+    /// Frees every KV cache. Plans bound before are stale. What a device still uses that does not finish in time is not
+    /// freed.
     pub fn release_states(&mut self) {
         for device in &mut self.devices {
-            device.release_states();
+            device.release_states(self.deadline);
         }
     }
 
-    /// Frees the programs of a plan that is no longer needed.
+    /// Frees the programs of a plan that is no longer needed. What a device still uses that does not finish in time is
+    /// not freed.
     pub fn unbind(&mut self, plan: BoundPlan) -> Plan {
-        for step in &plan.steps {
-            self.devices[step.device.index()].backend.release_program(step.program);
+        for step in plan.steps {
+            let device = &mut self.devices[step.device.index()];
+            if device.settle(self.deadline).is_ok() {
+                step.release(&mut *device.backend);
+            }
         }
         plan.plan
     }
@@ -344,6 +286,14 @@ impl Scheduler {
         source: &Arc<dyn WeightSource>,
         progress: &mut dyn FnMut(&str, usize),
     ) -> Result<BoundPlan, PlanError> {
+        for device in &mut self.devices {
+            // Buffers that grow are freed, which work that an earlier run has left behind may still use.
+            if let Err(error) = device.synchronize(self.deadline)
+                && !matches!(error, DeviceError::Kernel { .. })
+            {
+                return Err(device.plan_error("waiting for an earlier run", error));
+            }
+        }
         bind::bind(self.id, &mut self.devices, plan, source, progress)
     }
 }
@@ -355,22 +305,4 @@ fn find(graph: &Graph, id: NodeId) -> Result<&Node, ExecError> {
         wanted: format!("one of {} nodes", graph.nodes().len()),
         given: "the id of another graph".to_owned(),
     })
-}
-
-fn node_error(graph: &Graph, step: &Step, device: &Device, error: DeviceError) -> ExecError {
-    let node = match error {
-        DeviceError::Kernel { op, .. } => step.nodes.get(op).copied(),
-        _ => None,
-    };
-    match node {
-        Some(id) => ExecError::from(Box::new(NodeError {
-            node: id,
-            label: graph.node(id).label.clone(),
-            op: graph.node(id).op.name(),
-            shapes: graph.describe_sources(id),
-            device: device.name.clone(),
-            error,
-        })),
-        None => device.error("launching", error),
-    }
 }

@@ -17,6 +17,10 @@ pub(super) struct Device {
     pub name: String,
     /// Whether it was given work since it was last waited for.
     pub pending: bool,
+    /// Whether it can record launches.
+    pub records: bool,
+    /// The title of the split that it was given last.
+    pub dispatched: Arc<str>,
     /// One buffer a slot, shared by all plans, as long as the longest plan needs.
     buffers: Vec<(BufferId, usize)>,
     weights: HashMap<(String, WeightUse), (WeightHandle, WeightDecl)>,
@@ -27,11 +31,12 @@ pub(super) struct Device {
 
 impl Device {
     pub fn new(backend: Box<dyn Backend>) -> Self {
-        let name = backend.info().name;
         Self {
-            backend,
-            name,
+            name: backend.name(),
             pending: false,
+            records: backend.can_record(),
+            dispatched: Arc::default(),
+            backend,
             buffers: Vec::new(),
             weights: HashMap::new(),
             states: HashMap::new(),
@@ -63,13 +68,23 @@ impl Device {
         Ok(())
     }
 
-    /// Waits for the device if it was given work since it was last waited for.
-    pub fn synchronize(&mut self, deadline: Duration) -> Result<(), ExecError> {
+    /// Waits for the device if it was given work since it was last waited for. An operation that failed on it is done
+    /// with once it has been reported.
+    pub fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError> {
         if self.pending {
-            self.backend.synchronize(deadline).map_err(|error| self.error("waiting", error))?;
-            self.pending = false;
+            let result = self.backend.synchronize(deadline);
+            self.pending = !matches!(result, Ok(()) | Err(DeviceError::Kernel { .. }));
+            return result;
         }
         Ok(())
+    }
+
+    /// Waits for what an earlier run, which failed, may have left on the device. What it failed of is past.
+    pub fn settle(&mut self, deadline: Duration) -> Result<(), ExecError> {
+        match self.synchronize(deadline) {
+            Ok(()) | Err(DeviceError::Kernel { .. }) => Ok(()),
+            Err(error) => Err(self.error("waiting for an earlier run", error)),
+        }
     }
 
     /// Fills the buffers with NaN.
@@ -142,9 +157,12 @@ impl Device {
         Ok(handle)
     }
 
-    pub fn release_states(&mut self) {
+    pub fn release_states(&mut self, deadline: Duration) {
+        let idle = self.settle(deadline).is_ok();
         for (_, (handle, _)) in self.states.drain() {
-            self.backend.release_state(handle);
+            if idle {
+                self.backend.release_state(handle);
+            }
         }
         self.generation += 1;
     }
@@ -154,7 +172,8 @@ impl Device {
     }
 
     pub fn error(&self, what: &str, error: DeviceError) -> ExecError {
-        ExecError::Device { what: what.to_owned(), device: self.name.clone(), error }
+        let (what, device) = (what.to_owned(), self.name.clone());
+        ExecError::Device { what, device, error, dispatched: self.dispatched.to_string() }
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use minfer_graph::devices::ReferenceDevice;
 use minfer_graph::{
-    Backend, BoundOp, BoundPlan, BufferId, DeviceError, DeviceInfo, NodeId, Op, OpQuery, Operand, Place,
-    ProgramId, Scheduler, StateDecl, StateHandle, WeightHandle, WeightRequest,
+    Backend, BoundOp, BoundPlan, BufferId, DeviceError, DeviceInfo, KvTable, NodeId, Op, OpQuery, Operand,
+    Place, ProgramId, Scheduler, StateDecl, StateHandle, WeightHandle, WeightRequest,
 };
 
 /// What a [`Hooked`] device does differently.
@@ -85,11 +85,8 @@ impl<H: Hooks> Backend for Hooked<H> {
         }
     }
     fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError> {
-        for (i, (op, id)) in self.programs[program.0 as usize].iter().enumerate() {
-            self.hooks.run(&mut self.inner, op, *id).map_err(|e| match e {
-                DeviceError::Kernel { what, .. } => DeviceError::Kernel { op: i, what },
-                other => other,
-            })?;
+        for (op, id) in &self.programs[program.0 as usize] {
+            self.hooks.run(&mut self.inner, op, *id)?;
         }
         Ok(())
     }
@@ -101,6 +98,15 @@ impl<H: Hooks> Backend for Hooked<H> {
     }
     fn read(&mut self, buffer: BufferId, out: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(buffer, out)
+    }
+    fn read_state(
+        &mut self,
+        state: StateHandle,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        self.inner.read_state(state, table, first_slot, out)
     }
 }
 
@@ -157,7 +163,7 @@ impl Hooks for Logged {
     ) -> Result<(), DeviceError> {
         let mut log = self.log.lock().unwrap();
         if *self.fail.lock().unwrap() == Some(log.len()) {
-            return Err(DeviceError::Kernel { op: 0, what: "injected".to_owned() });
+            return Err(DeviceError::Kernel { node: op.node, what: "injected".to_owned() });
         }
         log.push(op.node);
         device.launch(program)

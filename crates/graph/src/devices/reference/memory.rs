@@ -2,7 +2,9 @@
 
 use half::f16;
 
-use crate::{BufferId, DType, DeviceError, Operand, Place, StateDecl, StateHandle, WeightHandle, bounds};
+use crate::{
+    BufferId, DType, DeviceError, KvTable, Operand, Place, StateDecl, StateHandle, WeightHandle, bounds,
+};
 
 /// A quiet NaN as f32; as i32, an index that nothing has.
 const POISON: u32 = 0x7fc0_0bad;
@@ -81,6 +83,32 @@ impl Memory {
     pub fn write(&mut self, result: &Operand, values: &[f32]) {
         if let Place::Buffer(b) = result.place {
             self.buffers[b.0 as usize][..values.len()].copy_from_slice(bytemuck::cast_slice(values));
+        }
+    }
+
+    pub fn read_state(
+        &self,
+        state: StateHandle,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        let cache = self.states.get(state.0 as usize).and_then(Option::as_ref);
+        let rows = cache.map(|c| match table {
+            KvTable::K => &c.k,
+            KvTable::V => &c.v,
+        });
+        let width = cache.map_or(0, |c| c.decl.kv_heads * c.decl.head_dim);
+        match rows.and_then(|r| r.get(first_slot * width..)?.get(..out.len())) {
+            Some(from) => {
+                out.copy_from_slice(from);
+                Ok(())
+            }
+            None => Err(DeviceError::Failed(format!(
+                "KV cache {} does not hold {} values from slot {first_slot} on",
+                state.0,
+                out.len()
+            ))),
         }
     }
 

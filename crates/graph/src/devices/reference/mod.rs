@@ -13,8 +13,8 @@ use memory::{KvCache, Memory};
 use minfer_gguf::quant;
 
 use crate::{
-    Activation, Backend, BoundOp, BufferId, DeviceError, DeviceInfo, Op, OpQuery, Operand, ProgramId,
-    StateDecl, StateHandle, WeightHandle, WeightRequest,
+    Activation, Backend, BoundOp, BufferId, DeviceError, DeviceInfo, KvTable, Op, OpQuery, Operand,
+    ProgramId, StateDecl, StateHandle, WeightHandle, WeightRequest,
 };
 
 /// Runs every operation, fused ones included, in f64 over f32 values, with weights decoded to f32; each
@@ -160,8 +160,8 @@ impl Backend for ReferenceDevice {
             return Err(DeviceError::Failed(format!("program {slot} was released")));
         };
         let mut run = Ok(());
-        for (i, op) in ops.iter().enumerate() {
-            run = self.run(op).map_err(|what| DeviceError::Kernel { op: i, what });
+        for op in &ops {
+            run = self.run(op).map_err(|what| DeviceError::Kernel { node: op.node, what });
             if run.is_err() {
                 break;
             }
@@ -180,6 +180,16 @@ impl Backend for ReferenceDevice {
 
     fn read(&mut self, buffer: BufferId, out: &mut [u8]) -> Result<(), DeviceError> {
         self.memory.bytes_mut(buffer, out.len()).map(|b| out.copy_from_slice(b))
+    }
+
+    fn read_state(
+        &mut self,
+        state: StateHandle,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        self.memory.read_state(state, table, first_slot, out)
     }
 }
 
