@@ -1,7 +1,10 @@
-//! Devices without hardware: one that computes nothing, and one that computes everything plainly.
+//! Devices without hardware: one that computes nothing, one that computes everything plainly, and one that behaves like
+//! a GPU.
 
 mod null;
 mod reference;
+mod sim;
 
 pub use null::NullDevice;
 pub use reference::ReferenceDevice;
+pub use sim::{Counts, Fault, FaultKind, Ran, SimControl, SimDevice, SimOptions, Site, Takes, World};

@@ -1,0 +1,94 @@
+//! Work in flight.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{BoundOp, BufferId, Place, ProgramId};
+
+/// A program: each operation compiled on its own, so that each can fail on its own.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub ops: Vec<(BoundOp, ProgramId)>,
+}
+
+impl Program {
+    /// The buffers that it reads or writes.
+    pub fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
+        let places = self.ops.iter().flat_map(|(op, _)| op.sources.iter().chain([&op.result]));
+        places.filter_map(|o| buffer(o.place))
+    }
+}
+
+pub(super) fn buffer(place: Place) -> Option<BufferId> {
+    match place {
+        Place::Buffer(buffer) => Some(buffer),
+        Place::Weight(_) | Place::State(_) => None,
+    }
+}
+
+/// A program that was handed over and has not run.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// Its place in the order of all that was handed over, from 1.
+    pub number: u64,
+    pub program: Arc<Program>,
+    /// How many of its operations have run.
+    pub done: usize,
+    /// When the device will have finished it.
+    pub finish: Duration,
+    /// Whether it uses addresses that no longer hold: then its results are poison.
+    pub stale: bool,
+}
+
+/// What was handed over, in order.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    entries: VecDeque<Pending>,
+    /// How many programs were ever handed over.
+    pub submitted: u64,
+    /// When the device will have finished them all.
+    pub busy_until: Duration,
+}
+
+impl Queue {
+    pub fn push(&mut self, program: Arc<Program>, starts: Duration, takes: Duration, stale: bool) {
+        self.submitted += 1;
+        self.busy_until = self.busy_until.max(starts) + takes;
+        let (number, finish) = (self.submitted, self.busy_until);
+        self.entries.push_back(Pending { number, program, done: 0, finish, stale });
+    }
+
+    /// When the work up to an event is done; `None` if it is already.
+    pub fn finish_of(&self, event: u64) -> Option<Duration> {
+        self.entries.iter().filter(|p| p.number <= event).map(|p| p.finish).next_back()
+    }
+
+    /// The first program in flight, if it is part of the work up to an event.
+    pub fn first(&mut self, event: u64) -> Option<&mut Pending> {
+        self.entries.front_mut().filter(|p| p.number <= event)
+    }
+
+    pub fn pop(&mut self) {
+        self.entries.pop_front();
+    }
+
+    /// Drops all that has not run.
+    pub fn drain(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Whether something in flight writes the buffer.
+    pub fn writes(&self, buffer: BufferId) -> bool {
+        self.operations().any(|op| op.result.place == Place::Buffer(buffer))
+    }
+
+    /// Whether something in flight reads or writes the buffer.
+    pub fn uses(&self, buffer: BufferId) -> bool {
+        self.entries.iter().any(|p| p.program.buffers().any(|b| b == buffer))
+    }
+
+    fn operations(&self) -> impl Iterator<Item = &BoundOp> {
+        self.entries.iter().flat_map(|p| p.program.ops[p.done..].iter().map(|o| &o.0))
+    }
+}
