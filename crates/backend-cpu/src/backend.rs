@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use minfer_graph::{
     Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, KvTable, Op, OpQuery, ProgramId, StateDecl,
-    StateHandle, WeightHandle, WeightRequest,
+    StateHandle, WeightDecl, WeightHandle, WeightRequest, WeightUse,
 };
 
 use crate::memory::{AllocError, ZeroedBytes};
@@ -138,6 +138,15 @@ impl Backend for CpuBackend {
             }
             Op::GetRows => weight.is_none_or(|w| Weight::can_look_up(w.dtype)),
             _ => true,
+        }
+    }
+
+    fn weight_memory(&self, decl: &WeightDecl, usage: WeightUse) -> usize {
+        match usage {
+            // Read where the file is mapped.
+            WeightUse::Lookup => 0,
+            WeightUse::Vector => decl.shape.len() * size_of::<f32>(),
+            WeightUse::MatMul => Weight::matrix_bytes(decl.dtype, decl.shape),
         }
     }
 

@@ -57,6 +57,11 @@ impl Weight {
         PackedLayout::new(dtype, shape.rows(), shape.width()).is_ok()
     }
 
+    /// The memory that such a matrix takes.
+    pub fn matrix_bytes(dtype: DType, shape: Shape) -> usize {
+        PackedLayout::new(dtype, shape.rows(), shape.width()).map_or(0, |layout| layout.bytes())
+    }
+
     /// Whether rows of this type can be decoded.
     pub fn can_look_up(dtype: DType) -> bool {
         let mut row = vec![0.0; dtype.block_size()];

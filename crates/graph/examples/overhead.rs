@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use common::model::{Decoder, TINY};
 use minfer_graph::devices::NullDevice;
-use minfer_graph::{DeviceId, Node, PlanOptions, Scheduler};
+use minfer_graph::{PlanOptions, Rule, Scheduler};
 
 fn main() {
     let model = Decoder { layers: 24, ..TINY };
@@ -18,8 +18,8 @@ fn main() {
     println!("24 layers, one token a step");
     for devices in [1, 2] {
         let mut scheduler = Scheduler::new((0..devices).map(|_| Box::new(NullDevice::new()) as _).collect());
-        let fence = |node: &Node, d: DeviceId| node.layer.unwrap_or(0) % devices == d.0;
-        let options = PlanOptions { fence: &fence, ..PlanOptions::default() };
+        let rules = [Rule::new("by turns", |node, _, d| node.layer.unwrap_or(0) % devices == d.0)];
+        let options = PlanOptions { rules: &rules, ..PlanOptions::default() };
 
         let rounds = 20;
         let (mut build_us, mut plan_us, mut bind_us) = (0, 0, 0);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{DType, NodeId, Op, Shape, StateDecl};
+use crate::{DType, NodeId, Op, Shape, StateDecl, WeightDecl};
 
 /// Index of a device in the scheduler's priority order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -242,6 +242,12 @@ pub trait Backend: Send {
     /// Whether it runs this operation with these types and shapes. Pure: asked when a plan is made, never
     /// later.
     fn supports(&self, query: &OpQuery<'_>) -> bool;
+
+    /// The memory that loading a weight for one use takes, in bytes: for the budget that is checked before anything is
+    /// allocated.
+    fn weight_memory(&self, decl: &WeightDecl, _usage: WeightUse) -> usize {
+        crate::graph::dtype_bytes(decl.dtype, &decl.shape)
+    }
 
     /// Loads a weight for one use.
     fn load_weight(&mut self, request: &WeightRequest<'_>) -> Result<WeightHandle, DeviceError>;

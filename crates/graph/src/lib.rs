@@ -42,7 +42,7 @@ pub use memory::{MemoryPlan, Reuse, SLOT_ALIGN, SlotId};
 /// Element types are those of the model files.
 pub use minfer_gguf::TensorType as DType;
 pub use op::{Activation, Attention, Op, Rope, RopePairs, StateId, WeightId, Yarn};
-pub use place::Fence;
+pub use place::{Piece, Refusal, Rule, Stage, Unit, Why};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use scheduler::{BoundPlan, ExecError, NodeError, Scheduler};
 pub use shape::Shape;

@@ -3,7 +3,7 @@
 
 use crate::fuse::{Fusion, fuse};
 use crate::memory::{MemoryPlan, Reuse, plan_memory};
-use crate::place::{Fence, place};
+use crate::place::{Placement, Rule, Unit, Why, Wishes, place};
 use crate::split::{Split, split};
 use crate::{Backend, DeviceError, DeviceId, Graph, NodeId};
 
@@ -11,7 +11,7 @@ use crate::{Backend, DeviceError, DeviceId, Graph, NodeId};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// No device takes a node.
-    #[error("no device runs {op} {label} ({shapes}); asked: {devices}")]
+    #[error("no device runs {op} {label} ({shapes}): {refused}")]
     NoDevice {
         /// The node's label.
         label: String,
@@ -19,16 +19,24 @@ pub enum PlanError {
         op: &'static str,
         /// Its sources.
         shapes: String,
-        /// The devices that were asked.
-        devices: String,
+        /// What kept each device from it.
+        refused: String,
+    },
+    /// No device takes all of what must go to one device.
+    #[error("no device takes all of {piece}: {refused}")]
+    NoPieceDevice {
+        /// What must: a layer, or the model.
+        piece: String,
+        /// What kept each device from it.
+        refused: String,
     },
     /// Each operation on a KV cache has a device that runs it, but no device runs them all.
-    #[error("no device runs every operation on layer {layer}'s KV cache; asked: {devices}")]
+    #[error("no device runs every operation on layer {layer}'s KV cache: {refused}")]
     NoStateDevice {
         /// The layer.
         layer: u32,
-        /// The devices that were asked.
-        devices: String,
+        /// What kept each device from it.
+        refused: String,
     },
     /// A KV cache with a layer's rows is on a device that does not run an operation that reads or writes it.
     #[error("layer {layer}'s KV cache is on {device}, where {op} {label} does not run; release it first")]
@@ -78,6 +86,23 @@ pub enum PlanError {
         /// What the graph declares.
         wanted: String,
     },
+    /// A device has not the memory.
+    #[error(
+        "device {device} has {free} bytes free and would need {} (weights {weights}, KV cache {states}, activations {activations})",
+        weights + states + activations
+    )]
+    OverBudget {
+        /// The device's name.
+        device: String,
+        /// Bytes free.
+        free: u64,
+        /// Bytes of weights to load.
+        weights: u64,
+        /// Bytes of KV caches to create.
+        states: u64,
+        /// Bytes of activations to allocate.
+        activations: u64,
+    },
     /// A device could not load, allocate or compile.
     #[error("device {device}: {what}: {error}")]
     Device {
@@ -96,13 +121,15 @@ pub struct PlanOptions<'a> {
     pub fusion: Fusion,
     /// Whether values may share memory.
     pub reuse: Reuse,
-    /// The user's restriction on placement.
-    pub fence: &'a Fence<'a>,
+    /// The user's restrictions on placement; all of them hold.
+    pub rules: &'a [Rule<'a>],
+    /// What goes to one device as a whole.
+    pub unit: Unit,
 }
 
 impl Default for PlanOptions<'_> {
     fn default() -> Self {
-        Self { fusion: Fusion::all(), reuse: Reuse::ByLiveness, fence: &|_, _| true }
+        Self { fusion: Fusion::all(), reuse: Reuse::ByLiveness, rules: &[], unit: Unit::Node }
     }
 }
 
@@ -111,6 +138,8 @@ impl Default for PlanOptions<'_> {
 pub struct Plan {
     pub(crate) graph: Graph,
     pub(crate) placed: Vec<DeviceId>,
+    why: Vec<Why>,
+    rule_names: Vec<String>,
     pub(crate) dead: Vec<bool>,
     pub(crate) splits: Vec<Split>,
     pub(crate) memory: MemoryPlan,
@@ -130,12 +159,14 @@ impl Plan {
         options: &PlanOptions<'_>,
         homes: &dyn Fn(u32) -> Option<DeviceId>,
     ) -> Result<Self, PlanError> {
-        let placed = place(&graph, devices, options.fence, homes)?;
+        let wishes = Wishes { rules: options.rules, unit: options.unit, homes };
+        let Placement { placed, why } = place(&graph, devices, wishes)?;
         let dead = fuse(&mut graph, &placed, devices, options.fusion);
         let splits = split(&graph, &placed, &dead);
         let memory = plan_memory(&graph, &placed, &dead, &splits, devices.len(), options.reuse);
         let device_names = devices.iter().map(|d| d.name()).collect();
-        Ok(Self { graph, placed, dead, splits, memory, device_names })
+        let rule_names = options.rules.iter().map(|r| r.name.to_string()).collect();
+        Ok(Self { graph, placed, why, rule_names, dead, splits, memory, device_names })
     }
 
     /// The graph after fusion; node ids are those of the graph it was made from.
@@ -146,6 +177,16 @@ impl Plan {
     /// The device of a node.
     pub fn device(&self, id: NodeId) -> DeviceId {
         self.placed[id.index()]
+    }
+
+    /// Why a node is on its device.
+    pub fn why(&self, id: NodeId) -> &Why {
+        &self.why[id.index()]
+    }
+
+    /// The same in words.
+    pub fn describe_why(&self, id: NodeId) -> String {
+        self.why(id).describe(&self.device_names, &self.rule_names, &self.graph)
     }
 
     /// The devices' names, in priority order.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::model::{Decoder, TINY};
 use minfer_graph::devices::NullDevice;
-use minfer_graph::{DeviceId, Node, PlanCache, PlanError, PlanOptions, Scheduler};
+use minfer_graph::{PlanCache, PlanError, PlanOptions, Rule, Scheduler};
 
 struct Counting;
 
@@ -48,12 +48,12 @@ fn a_decode_step_on_a_cached_plan_allocates_nothing() {
     let source = model.source();
     let mut scheduler = Scheduler::new(vec![Box::new(NullDevice::new()), Box::new(NullDevice::new())]);
     // Every other layer on another device: splits and copies take part.
-    let fence = |node: &Node, d: DeviceId| node.layer.unwrap_or(0) % 2 == d.0;
+    let rules = [Rule::new("by turns", |node, _, d| node.layer.unwrap_or(0) % 2 == d.0)];
     let mut cache = PlanCache::new(4);
     let mut step = |n: usize, past: i32| {
         let make = |s: &Scheduler| {
             let (graph, ids) = model.graph(n, 1);
-            let plan = s.plan(graph, &PlanOptions { fence: &fence, ..PlanOptions::default() })?;
+            let plan = s.plan(graph, &PlanOptions { rules: &rules, ..PlanOptions::default() })?;
             assert!(plan.splits().len() >= 24);
             Ok::<_, PlanError>((plan, ids))
         };

@@ -9,7 +9,7 @@ use common::{Hooked, Log, Logged, is, only, run};
 use minfer_graph::devices::ReferenceDevice;
 use minfer_graph::{
     Activation, Backend, BoundPlan, DType, DeviceId, ExecError, Fusion, Graph, GraphBuilder, NodeId,
-    PlanError, PlanOptions, Scheduler, WeightSource, WeightTable,
+    PlanError, PlanOptions, Rule, Scheduler, WeightSource, WeightTable,
 };
 
 fn no_weights() -> Arc<dyn WeightSource> {
@@ -169,7 +169,10 @@ fn k11_a_kv_cache_goes_where_all_that_touches_it_runs() {
     let attend = only("b", |q| !is(q.op, &["kv_store"]));
     let error =
         Scheduler::new(vec![store, attend]).plan(TINY.graph(2, 1).0, &PlanOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "no device runs every operation on layer 0's KV cache; asked: a, b");
+    assert_eq!(
+        error.to_string(),
+        "no device runs every operation on layer 0's KV cache: a does not run it; b does not run it"
+    );
     // No device does one of them: named.
     let store = only("a", |q| !is(q.op, &["attention"]));
     let error = Scheduler::new(vec![store]).plan(TINY.graph(2, 1).0, &PlanOptions::default()).unwrap_err();
@@ -203,9 +206,9 @@ fn a_kv_cache_that_exists_keeps_its_device_whatever_the_shape_prefers() {
     let wanted =
         "layer 0's KV cache is on cpu, where kv_store blk.0.kv.stored does not run; release it first";
     assert_eq!(error.to_string(), wanted);
-    // A fence that keeps attention off the cpu, too.
-    let fence = |node: &minfer_graph::Node, d: DeviceId| !is(&node.op, &["attention"]) || d.0 == 0;
-    let error = scheduler.plan(graph, &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap_err();
+    // A rule that keeps attention off the cpu, too.
+    let fence = [Rule::new("fence", |node, _, d| !is(&node.op, &["attention"]) || d.0 == 0)];
+    let error = scheduler.plan(graph, &PlanOptions { rules: &fence, ..PlanOptions::default() }).unwrap_err();
     let wanted = "layer 0's KV cache is on cpu, where attention blk.0.attn does not run; release it first";
     assert_eq!(error.to_string(), wanted);
 }
@@ -312,11 +315,11 @@ fn a_weight_is_loaded_once_a_device_and_use() {
     let source: Arc<dyn WeightSource> = Arc::new(weights);
     let mut scheduler =
         Scheduler::new(vec![Box::new(ReferenceDevice::new("a")), Box::new(ReferenceDevice::new("b"))]);
-    let fence = |n: &minfer_graph::Node, d: DeviceId| (n.layer == Some(1)) == (d.0 == 1);
+    let fence = [Rule::new("fence", |n, _, d| (n.layer == Some(1)) == (d.0 == 1))];
     let graph = b.finish().unwrap();
     for (again, wanted) in [(false, vec![("e", 48), ("w", 64), ("w", 64), ("e", 48)]), (true, vec![])] {
         let plan =
-            scheduler.plan(graph.clone(), &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap();
+            scheduler.plan(graph.clone(), &PlanOptions { rules: &fence, ..PlanOptions::default() }).unwrap();
         let mut loaded = Vec::new();
         let mut plan =
             scheduler.bind(plan, &source, &mut |name, bytes| loaded.push((name.to_owned(), bytes))).unwrap();

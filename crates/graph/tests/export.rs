@@ -43,6 +43,8 @@ id  label           op       sources  type  shape  device  split  slot  bytes
  4  y *             mat_mul  1,3      F32   2×3    cpu         1     1     24
 split 0 on gpu: 1 node
 split 1 on cpu: 1 node; copies s from gpu (32 B)
+1 node on gpu: first device
+1 node on cpu: gpu does not run it
 gpu: 2 slots, 512 B
 cpu: 2 slots, 512 B
 5 nodes: 2 run, 0 absorbed by fusion; 2 splits, 1 copy (32 B)
@@ -69,15 +71,15 @@ fn the_json_is_the_documented_schema() {
         "devices": [{"name": "gpu", "slots": [256, 256]}, {"name": "cpu", "slots": [256, 256]}],
         "nodes": [
             {"id": 0, "label": "x \"quoted\" \\ é", "op": "input", "parameters": {}, "layer": null, "sources": [],
-             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "split": null, "slot": 0, "dead": false, "output": false},
+             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "why": null, "split": null, "slot": 0, "dead": false, "output": false},
             {"id": 1, "label": "w", "op": "weight", "parameters": {"name": "w"}, "layer": null, "sources": [],
-             "dtype": "F32", "shape": [3, 4], "bytes": 48, "device": 1, "split": null, "slot": null, "dead": false, "output": false},
+             "dtype": "F32", "shape": [3, 4], "bytes": 48, "device": 1, "why": null, "split": null, "slot": null, "dead": false, "output": false},
             {"id": 2, "label": "s", "op": "softcap", "parameters": {"cap": 30.0}, "layer": null, "sources": [0],
-             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "split": 0, "slot": 1, "dead": false, "output": false},
+             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "why": "first device", "split": 0, "slot": 1, "dead": false, "output": false},
             {"id": 3, "label": "r", "op": "reshape", "parameters": {}, "layer": null, "sources": [2],
-             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "split": null, "slot": 1, "dead": false, "output": false},
+             "dtype": "F32", "shape": [2, 4], "bytes": 32, "device": 0, "why": null, "split": null, "slot": 1, "dead": false, "output": false},
             {"id": 4, "label": "y", "op": "mat_mul", "parameters": {}, "layer": null, "sources": [1, 3],
-             "dtype": "F32", "shape": [2, 3], "bytes": 24, "device": 1, "split": 1, "slot": 1, "dead": false, "output": true},
+             "dtype": "F32", "shape": [2, 3], "bytes": 24, "device": 1, "why": "gpu does not run it", "split": 1, "slot": 1, "dead": false, "output": true},
         ],
         "splits": [
             {"device": 0, "nodes": [2], "copies": []},

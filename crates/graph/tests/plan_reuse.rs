@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::model::{Decoder, TINY};
 use minfer_graph::devices::ReferenceDevice;
 use minfer_graph::{
-    DType, DeviceId, ExecError, Fusion, PlanCache, PlanError, PlanOptions, Scheduler, WeightSource,
+    DType, ExecError, Fusion, PlanCache, PlanError, PlanOptions, Rule, Scheduler, WeightSource,
 };
 
 fn scheduler() -> Scheduler {
@@ -63,8 +63,8 @@ fn get(cache: &mut PlanCache<Key, ()>, scheduler: &mut Scheduler, key: &Key) -> 
     let source = key.model.source();
     cache
         .get(scheduler, &source, key.clone(), |scheduler| {
-            let fence = |_: &minfer_graph::Node, d: DeviceId| Some(d.0) != key.fenced_off;
-            let options = PlanOptions { fusion: key.fusion, fence: &fence, ..PlanOptions::default() };
+            let fence = [Rule::new("fence", |_, _, d| Some(d.0) != key.fenced_off)];
+            let options = PlanOptions { fusion: key.fusion, rules: &fence, ..PlanOptions::default() };
             Ok((scheduler.plan(key.model.graph(key.tokens, key.outputs).0, &options)?, ()))
         })
         .map(|_| ())

@@ -15,7 +15,7 @@ pub const VERSION: u32 = 1;
 ///  "devices": [{"name": "cpu", "slots": [256, 1024]}],
 ///  "nodes": [{"id": 3, "label": "blk.0.ffn_out", "op": "mat_mul", "parameters": {}, "layer": 0,
 ///             "sources": [2, 1], "dtype": "F32", "shape": [7, 896], "bytes": 25088,
-///             "device": 0, "split": 0, "slot": 1, "dead": false, "output": true}],
+///             "device": 0, "why": "first device", "split": 0, "slot": 1, "dead": false, "output": true}],
 ///  "splits": [{"device": 0, "nodes": [3], "copies": [{"value": 2, "from": 1, "bytes": 3584}]}],
 ///  "totals": {"nodes": 4, "running": 1, "dead": 0, "splits": 1, "copies": 1, "copy_bytes": 3584,
 ///             "weight_bytes": 1024, "state_bytes": 0, "slot_bytes": 1280, "live_peak": 1024}}
@@ -71,6 +71,8 @@ pub struct NodeRow {
     pub bytes: usize,
     /// Where it runs.
     pub device: Option<u32>,
+    /// Why it is there, in words; null where it runs nothing.
+    pub why: Option<String>,
     /// In which split it runs.
     pub split: Option<u32>,
     /// Where its value lives; an alias names its source's slot.
@@ -185,6 +187,7 @@ fn row(graph: &Graph, plan: Option<&Plan>, split_of: &[Option<u32>], id: NodeId)
         shape: node.shape.dims().to_vec(),
         bytes: node.bytes(),
         device: device.map(|d| d.0),
+        why: plan.filter(|_| !dead && node.op.runs()).map(|p| p.describe_why(id)),
         split: split_of[id.index()],
         slot: slot.map(|s| s.0),
         dead,

@@ -1,5 +1,6 @@
 //! The text table.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Document, NodeRow, count, human};
@@ -33,6 +34,12 @@ pub(super) fn text(doc: &Document) -> String {
         }
         out.push('\n');
     }
+    if doc.devices.len() > 1 {
+        for ((device, why), nodes) in reasons(doc) {
+            let name = &doc.devices[device as usize].name;
+            let _ = writeln!(out, "{} on {name}: {why}", count(nodes, "node", "nodes"));
+        }
+    }
     for device in &doc.devices {
         let bytes = human(device.slots.iter().sum());
         let _ = writeln!(out, "{}: {}, {bytes}", device.name, count(device.slots.len(), "slot", "slots"));
@@ -57,6 +64,15 @@ pub(super) fn text(doc: &Document) -> String {
         human(t.live_peak)
     );
     out
+}
+
+/// How many nodes are on a device for the same reason.
+fn reasons(doc: &Document) -> BTreeMap<(u32, &str), usize> {
+    let mut reasons = BTreeMap::new();
+    for (device, why) in doc.nodes.iter().filter_map(|n| n.device.zip(n.why.as_deref())) {
+        *reasons.entry((device, why)).or_default() += 1;
+    }
+    reasons
 }
 
 fn cells(doc: &Document, n: &NodeRow) -> [String; 10] {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::budget;
 use super::registry::Device;
 use super::{BoundCopy, BoundInput, BoundPlan, Replay, Step};
 use crate::graph::dtype_bytes;
@@ -21,6 +22,7 @@ pub(super) fn bind(
 ) -> Result<BoundPlan, PlanError> {
     check_weights(&plan, source)?;
     check_states(devices, &plan)?;
+    budget::check(devices, &plan)?;
     for (device, sizes) in devices.iter_mut().zip(&plan.memory.slots) {
         device.reserve(sizes)?;
     }

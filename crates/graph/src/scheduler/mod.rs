@@ -1,6 +1,7 @@
 //! The scheduler: binds plans to devices and walks their splits.
 
 mod bind;
+mod budget;
 mod error;
 mod registry;
 mod replay;

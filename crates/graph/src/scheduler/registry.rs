@@ -68,6 +68,18 @@ impl Device {
         Ok(())
     }
 
+    /// Bytes that [`Device::reserve`] would allocate; what they replace is freed after that.
+    pub fn growth(&self, sizes: &[usize]) -> u64 {
+        let has = |i: usize| self.buffers.get(i).map_or(0, |b| b.1);
+        let grown = sizes.iter().enumerate().filter(|&(i, &bytes)| bytes > has(i) || i >= self.buffers.len());
+        grown.map(|(_, &bytes)| bytes as u64).sum()
+    }
+
+    /// Whether a weight is loaded for a use.
+    pub fn has_weight(&self, name: &str, usage: WeightUse) -> bool {
+        self.weights.contains_key(&(name.to_owned(), usage))
+    }
+
     /// Waits for the device if it was given work since it was last waited for. An operation that failed on it is done
     /// with once it has been reported.
     pub fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError> {

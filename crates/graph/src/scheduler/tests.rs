@@ -17,7 +17,7 @@ proptest! {
     #[test]
     fn inv02_inputs_read_back_as_written_before_and_after_a_run(sample in samples(30), seed in any::<u64>()) {
         let (mut scheduler, fence) = (two(), scattered(2, seed));
-        let plan = scheduler.plan(sample.graph.clone(), &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap();
+        let plan = scheduler.plan(sample.graph.clone(), &PlanOptions { rules: &fence, ..PlanOptions::default() }).unwrap();
         let mut plan = scheduler.bind(plan, &sample.source(), &mut |_, _| {}).unwrap();
         sample.feed(&mut scheduler, &mut plan);
         for _ in 0..2 {

@@ -102,7 +102,7 @@ proptest! {
         let truth = truth(&sample);
         let fence = scattered(devices, seed);
         for fusion in [Fusion::all(), Fusion::none()] {
-            let options = PlanOptions { fusion, fence: &fence, ..PlanOptions::default() };
+            let options = PlanOptions { fusion, rules: &fence, ..PlanOptions::default() };
             let plan = plain(devices as usize).plan(sample.graph.clone(), &options).unwrap();
             check_slots(&plan);
             let scheduler = poisoning(&plan, devices as usize);
@@ -116,7 +116,7 @@ proptest! {
     ) {
         let truth = truth(&sample);
         let (mut scheduler, fence) = (plain(3), scattered(3, seed));
-        let plan = scheduler.plan(sample.graph.clone(), &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap();
+        let plan = scheduler.plan(sample.graph.clone(), &PlanOptions { rules: &fence, ..PlanOptions::default() }).unwrap();
         let mut plan = scheduler.bind(plan, &sample.source(), &mut |_, _| {}).unwrap();
         for _ in 0..3 {
             prop_assert_eq!(&sample.run(&mut scheduler, &mut plan), &truth);
@@ -284,7 +284,7 @@ fn random_graphs_show_what_they_are_for() {
         };
         in_place += u32::from(plan.graph.iter().any(took_over));
         let plan =
-            plain(2).plan(sample.graph, &PlanOptions { fence: &fence, ..PlanOptions::default() }).unwrap();
+            plain(2).plan(sample.graph, &PlanOptions { rules: &fence, ..PlanOptions::default() }).unwrap();
         copied += u32::from(plan.splits.iter().any(|s| !s.copies.is_empty()));
     }
     let counts = [finite, reuse, fused, copied, in_place];

@@ -35,10 +35,10 @@ proptest! {
                 let rest_too = fence.map(|seed| scattered(3, seed));
                 // A fence that may refuse a node on the partial devices, never on the one that runs
                 // everything.
-                let fence = |node: &crate::Node, d: crate::DeviceId| {
-                    d.0 == 2 || rest_too.as_ref().is_none_or(|f| f(node, d))
-                };
-                let options = PlanOptions { fusion, reuse, fence: &fence };
+                let fence = [crate::Rule::new("fence", |node, stage, d| {
+                    d.0 == 2 || rest_too.as_ref().is_none_or(|f| (f[0].allows)(node, stage, d))
+                })];
+                let options = PlanOptions { fusion, reuse, rules: &fence, ..PlanOptions::default() };
                 prop_assert_eq!(&sample.run_on(devices(), &options), &truth);
 
                 let plan = devices().plan(sample.graph.clone(), &options).unwrap();

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::common::model::noise;
 use crate::{
-    Activation, BoundPlan, DType, DeviceId, Graph, GraphBuilder, Node, NodeId, Op, Plan, PlanOptions,
-    Scheduler, Shape, WeightSource, WeightTable,
+    Activation, BoundPlan, DType, Graph, GraphBuilder, NodeId, Op, Plan, PlanOptions, Rule, Scheduler, Shape,
+    WeightSource, WeightTable,
 };
 
 /// One random choice of an operation and its operands.
@@ -169,13 +169,13 @@ impl Sample {
     }
 }
 
-/// A fence that puts each node on a device of its own choice, by label.
-pub fn scattered(devices: u32, seed: u64) -> impl Fn(&Node, DeviceId) -> bool {
-    move |node, device| {
+/// A rule that puts each node on a device of its own choice, by label.
+pub fn scattered(devices: u32, seed: u64) -> [Rule<'static>; 1] {
+    [Rule::new("scattered", move |node, _, device| {
         let hash =
             node.label.bytes().fold(seed | 1, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         (hash >> 20) as u32 % devices == device.0
-    }
+    })]
 }
 
 /// When each computed value is read for the last time, by the plan's own graph: found by walking every

@@ -268,7 +268,8 @@ impl Backend for SimDevice {
 
     fn compile(&mut self, ops: &[BoundOp]) -> Result<ProgramId, DeviceError> {
         self.closed_while_recording("compiling")?;
-        let scratch = ops.iter().map(|op| op.result.bytes()).max().unwrap_or(0);
+        let results = ops.iter().filter(|op| buffer(op.result.place).is_some());
+        let scratch = results.map(|op| op.result.bytes()).max().unwrap_or(0);
         if scratch > self.scratch {
             // The new pool is made before the old one goes, and lies elsewhere.
             self.take_memory(scratch as u64, "working memory")?;
