@@ -49,7 +49,7 @@ fn each_node_says_why_it_is_where_it_is() {
     ] {
         assert_eq!(placed(&plan, label), (device, why.to_owned()), "{label}");
     }
-    let act = plan.graph().iter().find(|(_, n)| n.op.name() == "silu_mul" && n.layer == Some(1)).unwrap();
+    let act = plan.graph().iter().find(|(_, n)| n.op.name() == "silu" && n.layer == Some(1)).unwrap();
     assert_eq!(plan.describe_why(act.0), "gpu does not run it");
     let reshaped = plan.graph().iter().find(|(_, n)| n.op.name() == "reshape" && n.layer == Some(1)).unwrap();
     assert_eq!(plan.describe_why(reshaped.0), "its source is there");
