@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use minfer_engine::Isa;
+use minfer_engine::{GpuLayers, Isa, PlaceRule};
 
 use crate::commands::{
     bench, chat, completions, config, detokenize, devices, graph, inspect, list, logits, man, perplexity,
     pull, rm, run, tokenize,
 };
-use crate::settings::{KvType, Value};
+use crate::settings::{KvType, PlaceBy, Value};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -91,6 +91,21 @@ pub struct DeviceArgs {
     /// Element type of the KV cache [env: MINFER_KV_TYPE] [default: f16]
     #[arg(long, value_name = "TYPE")]
     pub kv_type: Option<KvType>,
+    /// Devices by name, the preferred one first, such as sim,cpu; `minfer devices` lists them [env: MINFER_DEVICE]
+    /// [default: every real one]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub device: Option<Vec<String>>,
+    /// How much of the model devices besides the CPU may run, from its end: 1 is the output, 2 the last layer as well, and so
+    /// on, or all; -ngl is the same [env: MINFER_GPU_LAYERS] [default: what they can]
+    #[arg(long, value_name = "N")]
+    pub gpu_layers: Option<GpuLayers>,
+    /// Nodes of the graph whose name matches go to a device; may be repeated, the first that matches counts
+    /// [env: MINFER_PLACE, rules divided by ;]
+    #[arg(long, value_name = "REGEX=DEVICE")]
+    pub place: Option<Vec<PlaceRule>>,
+    /// What goes to one device as a whole: node, layer or model [env: MINFER_PLACE_BY] [default: node]
+    #[arg(long, value_name = "UNIT")]
+    pub place_by: Option<PlaceBy>,
     /// SIMD instruction set: scalar, avx2, avx512-vnni or neon [env: MINFER_ISA] [default: the best there is]
     #[arg(long)]
     pub isa: Option<Isa>,

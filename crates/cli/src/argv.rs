@@ -1,11 +1,11 @@
-//! The one spelling that the argument parser cannot express.
+//! The spellings that the argument parser cannot express.
 
 use std::ffi::OsString;
 
-const SHORT: &str = "-tb";
-const LONG: &str = "--threads-batch";
+/// Short options of several letters, with what they stand for.
+const SPELLINGS: [(&str, &str); 2] = [("-tb", "--threads-batch"), ("-ngl", "--gpu-layers")];
 
-/// Writes `-tb` as `--threads-batch`: the parser knows single-letter short options only and would read `-t b`.
+/// Writes `-tb` as `--threads-batch` and the like: the parser knows single-letter short options only and would read `-t b`.
 ///
 /// Nothing behind `--` is touched, nor is a text that is an option's value.
 pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -16,10 +16,13 @@ pub fn expand(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         let Some(text) = argument.to_str() else { return argument };
         plain |= text == "--";
         let skip = plain || std::mem::replace(&mut is_value, TAKE_TEXT.contains(&text));
-        match text.strip_prefix(SHORT) {
-            Some("") if !skip => LONG.into(),
-            Some(rest) if !skip && rest.starts_with('=') => format!("{LONG}{rest}").into(),
-            _ => argument,
+        let spelt = |&(short, long): &(&str, &str)| match text.strip_prefix(short)? {
+            "" => Some(long.to_owned()),
+            rest => rest.starts_with('=').then(|| format!("{long}{rest}")),
+        };
+        match SPELLINGS.iter().find_map(spelt).filter(|_| !skip) {
+            Some(long) => long.into(),
+            None => argument,
         }
     };
     arguments.into_iter().map(expand_one).collect()
@@ -39,6 +42,7 @@ mod tests {
     fn tb_is_threads_batch() {
         check("minfer run -tb 4 -t 2", "minfer run --threads-batch 4 -t 2");
         check("minfer run -tb=4", "minfer run --threads-batch=4");
+        check("minfer run -ngl 4 -n 2", "minfer run --gpu-layers 4 -n 2");
         check("minfer run -t 2 -tbx", "minfer run -t 2 -tbx");
     }
 

@@ -7,12 +7,12 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use minfer_engine::{EngineOptions, Isa};
+use minfer_engine::{EngineOptions, Isa, Placement};
 use minfer_hub::{DEFAULT_MODEL, Store};
 
 use crate::args::{ContextArgs, DeviceArgs, Globals};
 use crate::read;
-use crate::settings::{KvType, Value};
+use crate::settings::{KvType, PlaceBy, Value};
 
 /// Every variable of minfer begins so.
 const PREFIX: &str = "MINFER_";
@@ -188,6 +188,10 @@ impl Sources {
         let threads_batch = self.take("threads_batch", devices.threads_batch, || Some(threads))?;
         let kv_type = self.take("kv_type", devices.kv_type, || Some(KvType::F16))?.unwrap_or(KvType::F16);
         let isa = self.take::<Isa>("isa", devices.isa, || None)?;
+        let device = self.take("device", devices.device, || None)?;
+        let gpu_layers = self.take("gpu_layers", devices.gpu_layers, || None)?;
+        let place = self.take("place", devices.place, || None)?;
+        let place_by = self.take("place_by", devices.place_by, || Some(PlaceBy::Node))?;
         let n_ctx = self.take("context", context.context, || None)?;
         let n_batch = self.take("batch", context.batch, || Some(EngineOptions::DEFAULT_BATCH))?;
         self.refuse_the_rest()?;
@@ -198,6 +202,12 @@ impl Sources {
             threads,
             threads_batch: threads_batch.unwrap_or(threads),
             isa,
+            placement: Placement {
+                devices: device.unwrap_or_default(),
+                gpu_layers,
+                rules: place.unwrap_or_default(),
+                unit: place_by.unwrap_or(PlaceBy::Node).unit(),
+            },
             ..defaults
         };
         Ok(Config {

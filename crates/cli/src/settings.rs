@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use minfer_engine::Isa;
+use minfer_engine::{GpuLayers, Isa, PlaceRule, Unit};
 use minfer_gguf::TensorType;
 
 /// Element type of the KV cache.
@@ -31,6 +31,28 @@ impl fmt::Display for KvType {
             Self::F16 => "f16",
             Self::F32 => "f32",
         })
+    }
+}
+
+/// What goes to one device as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlaceBy {
+    /// Each node goes to the first device that takes it.
+    Node,
+    /// A device takes all of a layer or nothing of it.
+    Layer,
+    /// A device takes the whole model or nothing of it.
+    Model,
+}
+
+impl PlaceBy {
+    /// As the engine calls it.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Node => Unit::Node,
+            Self::Layer => Unit::Layer,
+            Self::Model => Unit::Model,
+        }
     }
 }
 
@@ -101,6 +123,78 @@ impl Value for KvType {
     }
     fn to_json(&self) -> serde_json::Value {
         self.to_string().into()
+    }
+}
+
+impl Value for GpuLayers {
+    const EXPECTED: &'static str = "a whole number or all";
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn from_toml(value: &toml::Value) -> Option<Self> {
+        let count = value.as_integer().and_then(|n| n.try_into().ok());
+        count.map(Self::Count).or_else(|| value.as_str().and_then(Self::from_text))
+    }
+    fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Count(count) => (*count).into(),
+            Self::All => "all".into(),
+        }
+    }
+}
+
+impl Value for PlaceBy {
+    const EXPECTED: &'static str = "node, layer or model";
+    fn from_text(text: &str) -> Option<Self> {
+        clap::ValueEnum::from_str(text, false).ok()
+    }
+    fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Node => "node",
+            Self::Layer => "layer",
+            Self::Model => "model",
+        }
+        .into()
+    }
+}
+
+/// Names of devices.
+impl Value for Vec<String> {
+    const EXPECTED: &'static str = "names divided by commas";
+    fn from_text(text: &str) -> Option<Self> {
+        list(text, ',')
+    }
+    fn from_toml(value: &toml::Value) -> Option<Self> {
+        texts(value, ',')
+    }
+    fn to_json(&self) -> serde_json::Value {
+        self.as_slice().into()
+    }
+}
+
+impl Value for Vec<PlaceRule> {
+    const EXPECTED: &'static str = "rules of the form REGEX=DEVICE, divided by ;";
+    fn from_text(text: &str) -> Option<Self> {
+        list(text, ';')
+    }
+    fn from_toml(value: &toml::Value) -> Option<Self> {
+        texts(value, ';')
+    }
+    fn to_json(&self) -> serde_json::Value {
+        self.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// The parts of a text that are divided by a character.
+fn list<T: std::str::FromStr>(text: &str, divided_by: char) -> Option<Vec<T>> {
+    text.split(divided_by).filter(|_| !text.is_empty()).map(|part| part.trim().parse().ok()).collect()
+}
+
+/// The texts of an array, or the parts of one text.
+fn texts<T: std::str::FromStr>(value: &toml::Value, divided_by: char) -> Option<Vec<T>> {
+    match value {
+        toml::Value::Array(values) => values.iter().map(|v| v.as_str()?.parse().ok()).collect(),
+        value => list(value.as_str()?, divided_by),
     }
 }
 

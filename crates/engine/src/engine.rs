@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use minfer_gguf::Gguf;
-use minfer_graph::{DeviceInfo, Plan, PlanOptions};
+use minfer_graph::{Backend, DeviceInfo, Plan};
 use minfer_models::{BatchShape, KvConfig, Model, ModelInfo};
 use minfer_tokenizer::{Special, TokenId, Tokenizer};
 
@@ -58,6 +58,17 @@ impl Engine {
         options: &EngineOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, EngineError> {
+        Self::load_on(path, options, devices::open_all(options)?, progress)
+    }
+
+    /// Like [`Engine::load`], on devices of the caller's own, the preferred one first. Those that the options name are not
+    /// looked at.
+    pub fn load_on(
+        path: impl AsRef<Path>,
+        options: &EngineOptions,
+        devices: Vec<Box<dyn Backend>>,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, EngineError> {
         let started = Instant::now();
         options.check()?;
         let path = path.as_ref().to_owned();
@@ -67,9 +78,7 @@ impl Engine {
         let n_ctx = context_length(model.info(), options.n_ctx)?;
         let kv = kv_config(n_ctx, options)?;
         let source = Arc::new(GgufWeights(gguf.clone()));
-        let devices = devices::open_all(options)?;
-        let mut runner =
-            Runner::new(model, devices, source, kv, n_ctx, options.fusion, options.n_batch.min(n_ctx));
+        let mut runner = Runner::new(model, devices, source, kv, n_ctx, options)?;
 
         // The vocabulary's tables take as long to build as the weights of a small model to load.
         let tokenizer = std::thread::scope(|scope| {
@@ -141,9 +150,7 @@ impl Engine {
 
     /// The plan of a step of `tokens` tokens of one sequence.
     pub fn plan(&self, tokens: usize) -> Result<Plan, EngineError> {
-        let (graph, _) = self.runner.graph(&BatchShape { tokens, outputs: 1, sequences: 1 })?;
-        let options = PlanOptions { fusion: self.runner.fusion(), ..PlanOptions::default() };
-        Ok(self.runner.scheduler().plan(graph, &options)?)
+        self.runner.plan(&BatchShape { tokens, outputs: 1, sequences: 1 })
     }
 
     /// Bytes of the KV cache when it is full.

@@ -1,7 +1,7 @@
 use minfer_backend_cpu::Isa;
 use minfer_graph::{DType, Fusion};
 
-use crate::EngineError;
+use crate::{EngineError, Placement};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,8 @@ pub struct EngineOptions {
     pub isa: Option<Isa>,
     /// The fusion rules that are on.
     pub fusion: Fusion,
+    /// Which devices are used, and what each of them gets.
+    pub placement: Placement,
 }
 
 impl EngineOptions {
@@ -67,6 +69,7 @@ impl Default for EngineOptions {
             threads_batch: threads,
             isa: None,
             fusion: Fusion::all(),
+            placement: Placement::default(),
         }
     }
 }

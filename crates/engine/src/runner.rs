@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use minfer_graph::{Backend, Fusion, PlanCache, PlanOptions, Scheduler, WeightSource};
+use minfer_graph::{Backend, Fusion, Plan, PlanCache, PlanOptions, Rule, Scheduler, Unit, WeightSource};
 use minfer_models::{BatchShape, KvConfig, Model, Ports};
 use minfer_tokenizer::TokenId;
 
-use crate::EngineError;
 use crate::sequence::Sequence;
+use crate::{EngineError, EngineOptions};
 
 /// Plans kept at once: one for each recent batch shape.
 const PLANS: usize = 8;
@@ -75,6 +75,8 @@ pub(crate) struct Runner {
     kv: KvConfig,
     n_ctx: usize,
     fusion: Fusion,
+    rules: Vec<Rule<'static>>,
+    unit: Unit,
     n_batch: usize,
     step: StepInputs,
     logits: Vec<f32>,
@@ -120,21 +122,24 @@ impl Runner {
         source: Arc<dyn WeightSource>,
         kv: KvConfig,
         n_ctx: usize,
-        fusion: Fusion,
-        n_batch: usize,
-    ) -> Self {
-        Self {
+        options: &EngineOptions,
+    ) -> Result<Self, EngineError> {
+        let names: Vec<String> = devices.iter().map(|d| d.name()).collect();
+        let rules = options.placement.rules(&names, model.info().n_layer as u32)?;
+        Ok(Self {
             model,
             scheduler: Scheduler::new(devices),
             source,
             plans: PlanCache::new(PLANS),
             kv,
             n_ctx,
-            fusion,
-            n_batch,
+            fusion: options.fusion,
+            rules,
+            unit: options.placement.unit,
+            n_batch: options.n_batch.min(n_ctx),
             step: StepInputs::default(),
             logits: Vec::new(),
-        }
+        })
     }
 
     pub fn model(&self) -> &Model {
@@ -154,8 +159,16 @@ impl Runner {
         self.n_ctx
     }
 
-    pub fn fusion(&self) -> Fusion {
-        self.fusion
+    /// The plan of a step.
+    pub fn plan(&self, batch: &BatchShape) -> Result<Plan, EngineError> {
+        let (graph, _) = self.graph(batch)?;
+        let options = PlanOptions {
+            fusion: self.fusion,
+            rules: &self.rules,
+            unit: self.unit,
+            ..PlanOptions::default()
+        };
+        Ok(self.scheduler.plan(graph, &options)?)
     }
 
     /// How many plans have been made.
@@ -170,9 +183,7 @@ impl Runner {
             BatchShape { tokens: self.n_batch, outputs, sequences: 1 },
             BatchShape { tokens: 1, outputs: 1, sequences: 1 },
         ] {
-            let (graph, _) = self.graph(&batch)?;
-            let plan =
-                self.scheduler.plan(graph, &PlanOptions { fusion: self.fusion, ..PlanOptions::default() })?;
+            let plan = self.plan(&batch)?;
             let bound = self.scheduler.bind(plan, &self.source, progress)?;
             self.scheduler.unbind(bound);
         }
@@ -317,10 +328,16 @@ impl Runner {
             sequences: step.spans.len(),
         };
         let key = PlanKey { batch, kv: self.kv, fusion: self.fusion };
-        let (model, kv, fusion) = (&self.model, &self.kv, self.fusion);
+        let (model, kv) = (&self.model, &self.kv);
+        let options = PlanOptions {
+            fusion: self.fusion,
+            rules: &self.rules,
+            unit: self.unit,
+            ..PlanOptions::default()
+        };
         let entry = self.plans.get(&mut self.scheduler, &self.source, key, |scheduler| {
             let (graph, ports) = model.graph(&batch, kv)?;
-            let plan = scheduler.plan(graph, &PlanOptions { fusion, ..PlanOptions::default() })?;
+            let plan = scheduler.plan(graph, &options)?;
             Ok::<_, EngineError>((plan, ports))
         })?;
         let (plan, ports) = (&mut entry.plan, &entry.data);

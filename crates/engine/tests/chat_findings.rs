@@ -34,8 +34,7 @@ fn widths_of_format_are_paid_for() {
 #[test]
 fn long_texts_are_paid_for_before_they_are_made() {
     let long = "{% set many = ['a' * 1000000] * 100000 %}";
-    let shared =
-        "{% set ns = namespace(x=['aaaa']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    let shared = "{% set ns = namespace(x=['aaaa']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
     for endless in [
         format!("{long}{{{{ ''.join(many) }}}}"),
         format!("{long}{{{{ many | join }}}}"),
@@ -47,7 +46,8 @@ fn long_texts_are_paid_for_before_they_are_made() {
         format!("{shared}{{{{ ''.join([ns.x]) }}}}"),
         "{{ 'a' * 1000000000 }}".to_owned(),
         "{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}".to_owned(),
-        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}".to_owned(),
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"
+            .to_owned(),
     ] {
         assert_eq!(render(&endless), Err(TemplateError::OutOfFuel), "{endless}");
     }

@@ -1,8 +1,11 @@
 //! The four real models against vectors made by llama.cpp: see `tests/golden/README.md` for what they hold and what counts as equal.
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+mod common;
 
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use common::real_model;
 use minfer_engine::{Engine, EngineOptions, Feed, Outputs, Step, sampling::logprobs};
 use minfer_tokenizer::{Special, TokenId};
 use serde_json::Value;
@@ -19,23 +22,8 @@ fn golden(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The model file; a missing one fails the test, because a skipped one would prove nothing.
-fn model(name: &str) -> PathBuf {
-    let dir = std::env::var_os("MINFER_MODELS").map_or_else(
-        || Path::new(&std::env::var_os("HOME").unwrap()).join(".cache/minfer/models"),
-        PathBuf::from,
-    );
-    let path = dir.join(format!("{name}.gguf"));
-    assert!(
-        path.is_file(),
-        "{} is missing; `cargo xtask test` fetches the models and runs the tests",
-        path.display()
-    );
-    path
-}
-
 fn load(name: &str) -> Engine {
-    Engine::load(model(name), &EngineOptions::default(), &mut |_| {}).unwrap()
+    Engine::load(real_model(name), &EngineOptions::default(), &mut |_| {}).unwrap()
 }
 
 fn ids(value: &Value) -> Vec<TokenId> {

@@ -41,9 +41,9 @@ fn each_node_says_why_it_is_where_it_is() {
     for (label, device, why) in [
         ("embedded", 1, "--gpu-layers 2 keeps it off gpu"),
         ("blk.0.attn_norm.out", 1, "--gpu-layers 2 keeps it off gpu"),
-        ("blk.0.attn", 1, "layer 0's KV cache is there"),
+        ("blk.0.attn", 1, "its layer's KV cache is there"),
         ("blk.1.attn_norm.out", 0, "first device"),
-        ("blk.1.attn", 0, "layer 1's KV cache is there"),
+        ("blk.1.attn", 0, "its layer's KV cache is there"),
         ("blk.1.ffn_down.product", 1, "--place ffn_down=cpu keeps it off gpu"),
         ("logits", 0, "first device"),
     ] {

@@ -13,6 +13,21 @@ pub fn path(file: String) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tiny").join(file)
 }
 
+/// A real model's file; a missing one fails the test, because a skipped one would prove nothing.
+pub fn real_model(name: &str) -> PathBuf {
+    let dir = std::env::var_os("MINFER_MODELS").map_or_else(
+        || Path::new(&std::env::var_os("HOME").unwrap()).join(".cache/minfer/models"),
+        PathBuf::from,
+    );
+    let path = dir.join(format!("{name}.gguf"));
+    assert!(
+        path.is_file(),
+        "{} is missing; `cargo xtask test` fetches the models and runs the tests",
+        path.display()
+    );
+    path
+}
+
 pub fn load(name: &str, options: &EngineOptions) -> Engine {
     Engine::load(path(format!("{name}.gguf")), options, &mut |_| {}).unwrap()
 }

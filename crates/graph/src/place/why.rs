@@ -63,7 +63,7 @@ impl Why {
                 let words = passed.iter().zip(devices).map(|(r, d)| r.describe(d, rules, graph));
                 words.collect::<Vec<_>>().join("; ")
             }
-            Self::Cache { layer } => format!("layer {layer}'s KV cache is there"),
+            Self::Cache { .. } => "its layer's KV cache is there".to_owned(),
             Self::Source => "its source is there".to_owned(),
         }
     }
