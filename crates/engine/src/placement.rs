@@ -116,10 +116,9 @@ impl Placement {
         let mut rules = Vec::new();
         for (i, rule) in self.rules.iter().enumerate() {
             let Some(target) = names.iter().position(|n| *n == rule.device) else {
-                return Err(EngineError::Setting {
-                    name: "a placement rule",
-                    value: format!("{:?}", rule.to_string()),
-                    expected: format!("for one of the devices in use ({})", names.join(", ")),
+                return Err(EngineError::NoDevice {
+                    name: rule.device.clone(),
+                    what: format!("--place {rule} needs it; in use are {}", names.join(", ")),
                 });
             };
             let (rule, earlier) = (rule.clone(), self.rules[..i].to_vec());
@@ -182,7 +181,7 @@ mod tests {
 
         let placement = Placement { rules: vec![rule], ..Placement::default() };
         let error = placement.rules(&["gpu".to_owned()], 2).unwrap_err();
-        let wanted = "a placement rule is \"a=b=cpu\", but must be for one of the devices in use (gpu)";
+        let wanted = "device cpu: --place a=b=cpu needs it; in use are gpu";
         assert_eq!(error.to_string(), wanted);
         let placement = Placement { gpu_layers: Some(GpuLayers::All), ..Placement::default() };
         let error = placement.rules(&["cpu".to_owned()], 2).unwrap_err();

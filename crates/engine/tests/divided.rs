@@ -98,7 +98,7 @@ fn a_fault_at_any_launch_copy_or_submit_is_an_error_and_the_next_run_is_right() 
 
     for (now, earlier) in sites(after).into_iter().zip(sites(before)) {
         let (site, count) = (now.0, now.1 - earlier.1);
-        assert!(count > 5, "{site:?}: {count}");
+        assert!(count >= 3, "{site:?}: {count}");
         for nth in 0..count {
             for kind in [FaultKind::Fail, FaultKind::Hang] {
                 let what = format!("{kind:?} at {site:?} {nth} of {count}");
