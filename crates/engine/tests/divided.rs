@@ -76,7 +76,7 @@ fn sites(counts: Counts) -> [(Site, u64); 3] {
 
 #[test]
 fn a_fault_at_any_launch_copy_or_submit_is_an_error_and_the_next_run_is_right() {
-    let (mut engine, control, world) = divided("smollm2-135m", 16);
+    let (mut engine, control, world) = divided("smollm2-135m", 8);
     let prompt = engine.tokenize_prompt("The sea is", Special::AsText);
     // Prefill and two steps of generation, so that plans are made, used and used again.
     let mut sequence = engine.new_sequence();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, KvTable, OpQuery, ProgramId, StateDecl, StateHandle,
-    WeightHandle, WeightRequest,
+    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, KvTable, OpQuery, ProgramId, RecordingId, StateDecl,
+    StateHandle, WeightHandle, WeightRequest,
 };
 
 /// Accepts everything, holds no memory and runs nothing. What is read from it is zero.
@@ -68,6 +68,23 @@ impl Backend for NullDevice {
     }
 
     fn synchronize(&mut self, _deadline: Duration) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn can_record(&self) -> bool {
+        true
+    }
+
+    fn begin_recording(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn end_recording(&mut self) -> Result<RecordingId, DeviceError> {
+        Ok(RecordingId(self.handle()))
+    }
+
+    fn replay(&mut self, _recording: RecordingId) -> Result<(), DeviceError> {
+        self.launches += 1;
         Ok(())
     }
 
