@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use minfer_graph::{
-    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, KvTable, Op, OpQuery, ProgramId, StateDecl,
-    StateHandle, WeightDecl, WeightHandle, WeightRequest, WeightUse,
+    Backend, BoundOp, BufferId, DType, DeviceError, DeviceInfo, KvTable, Op, OpQuery, Place, ProgramId,
+    StateDecl, StateHandle, WeightDecl, WeightHandle, WeightRequest, WeightUse,
 };
 
 use crate::memory::{AllocError, ZeroedBytes};
@@ -106,6 +106,11 @@ impl CpuBackend {
         Ok(Self { pool, store, programs: Slab::default(), scratch: None })
     }
 
+    /// Programs hold addresses: those that hold one of this place do not run any more.
+    fn revoke(&mut self, place: Place) {
+        self.programs.iter_mut().for_each(|p| p.revoke(place));
+    }
+
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.store.isa
@@ -168,6 +173,7 @@ impl Backend for CpuBackend {
     }
 
     fn release_state(&mut self, state: StateHandle) {
+        self.revoke(Place::State(state));
         self.store.states.remove(state.0);
     }
 
@@ -177,6 +183,7 @@ impl Backend for CpuBackend {
     }
 
     fn release(&mut self, buffer: BufferId) {
+        self.revoke(Place::Buffer(buffer));
         self.store.buffers.remove(buffer.0);
     }
 

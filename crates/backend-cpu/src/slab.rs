@@ -33,6 +33,11 @@ impl<T> Slab<T> {
         self.items.get_mut(id as usize)?.as_mut()
     }
 
+    /// All items.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.items.iter_mut().flatten()
+    }
+
     /// Takes an item out.
     pub fn remove(&mut self, id: u32) -> Option<T> {
         self.items.get_mut(id as usize)?.take()

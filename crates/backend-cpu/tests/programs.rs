@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use minfer_backend_cpu::{CpuBackend, CpuConfig};
 use minfer_graph::{
-    Activation, Attention, DType, Fusion, Graph, GraphBuilder, NodeId, Op, PlanOptions, Reuse, Rope,
-    RopePairs, Scheduler, StateDecl, WeightSource, WeightTable,
+    Activation, Attention, Backend, BoundOp, DType, DeviceError, Fusion, Graph, GraphBuilder, NodeId, Op,
+    Operand, Place, PlanOptions, Reuse, Rope, RopePairs, Scheduler, StateDecl, WeightSource, WeightTable,
 };
 
 fn scheduler(threads: usize) -> Scheduler {
@@ -246,4 +246,34 @@ fn a_computed_row_is_no_bias() {
     let plan = scheduler(2).plan(b.finish().unwrap(), &PlanOptions::default()).unwrap();
     assert_eq!(plan.graph().node(sum).op, Op::Add);
     assert_eq!(plan.graph().node(biased).op, Op::MatMulAdd, "a bias of the model joins its product");
+}
+
+/// A program has addresses in it: once a buffer is gone it is refused, also when another buffer has its number.
+#[test]
+fn a_program_whose_buffer_was_freed_does_not_run() {
+    let mut cpu = CpuBackend::new(&CpuConfig { threads: 1, threads_batch: 1, isa: None }).unwrap();
+    let operand = |buffer| Operand { place: Place::Buffer(buffer), dtype: DType::F32, shape: [1, 8].into() };
+    let [x, y] = [cpu.allocate(256).unwrap(), cpu.allocate(256).unwrap()];
+    let op = BoundOp {
+        node: NodeId(0),
+        label: "y".to_owned(),
+        op: Op::Scale(2.0),
+        sources: vec![operand(x)],
+        result: operand(y),
+        state: None,
+    };
+    let program = cpu.compile(std::slice::from_ref(&op)).unwrap();
+    cpu.write(x, &3.0f32.to_le_bytes().repeat(8)).unwrap();
+    cpu.launch(program).unwrap();
+    let mut out = [0; 32];
+    cpu.read(y, &mut out).unwrap();
+    assert_eq!(out.as_slice(), 6.0f32.to_le_bytes().repeat(8));
+    cpu.release(y);
+    let error = DeviceError::Failed("a program uses memory that was freed".to_owned());
+    assert_eq!(cpu.launch(program), Err(error.clone()));
+    assert_eq!(cpu.allocate(256).unwrap(), y, "the number is given out again");
+    assert_eq!(cpu.launch(program), Err(error));
+    // One that is made now runs.
+    let program = cpu.compile(&[op]).unwrap();
+    cpu.launch(program).unwrap();
 }

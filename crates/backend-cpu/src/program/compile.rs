@@ -45,7 +45,23 @@ pub(crate) fn compile(store: &Store, ops: &[BoundOp]) -> Result<Program, DeviceE
         compiler.op(op)?;
     }
     let Compiler { threads, steps, checks, shared_scratch, thread_scratch, .. } = compiler;
-    Ok(Program { steps, checks, threads, isa: store.isa, shared_scratch, thread_scratch })
+    let operands = ops.iter().flat_map(|op| op.sources.iter().chain([&op.result]));
+    let mut places: Vec<Place> = Vec::new();
+    for place in operands.map(|o| o.place).filter(|p| !matches!(p, Place::Weight(_))) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    Ok(Program {
+        steps,
+        checks,
+        threads,
+        isa: store.isa,
+        shared_scratch,
+        thread_scratch,
+        places,
+        alive: true,
+    })
 }
 
 struct Compiler<'a> {

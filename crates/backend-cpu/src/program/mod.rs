@@ -13,7 +13,7 @@ mod product;
 
 pub(crate) use compile::compile;
 
-use minfer_graph::DeviceError;
+use minfer_graph::{DeviceError, Place};
 
 use crate::backend::Store;
 use crate::memory::ZeroedBytes;
@@ -33,6 +33,10 @@ pub(crate) struct Program {
     shared_scratch: usize,
     /// Working memory of each thread, after the shared part.
     thread_scratch: usize,
+    /// The buffers and caches whose addresses are in the steps and checks.
+    places: Vec<Place>,
+    /// Whether they are all there still.
+    alive: bool,
 }
 
 #[derive(Debug)]
@@ -72,17 +76,25 @@ impl Program {
         self.shared_scratch + self.threads * self.thread_scratch
     }
 
-    /// Runs all steps. `_store` is the store the program was compiled against, with everything it names still in
-    /// place.
+    /// A buffer or cache goes; a program that has its address does not run any more.
+    pub fn revoke(&mut self, place: Place) {
+        self.alive &= !self.places.contains(&place);
+    }
+
+    /// Runs all steps. `_store` is the store the program was compiled against.
     pub fn run(
         &self,
         pool: &ThreadPool,
         _store: &Store,
         scratch: &mut ZeroedBytes,
     ) -> Result<(), DeviceError> {
+        if !self.alive {
+            return Err(DeviceError::Failed("a program uses memory that was freed".to_owned()));
+        }
         assert!(scratch.len() >= self.scratch_bytes(), "working memory is sized when a program is compiled");
         let base = SharedPtr(scratch.as_ptr());
-        // SAFETY: the store is borrowed, so the buffers are alive, and nothing runs yet.
+        // SAFETY: the store is borrowed and nothing the program names was taken out of it (`alive`), so the buffers are
+        // alive, and nothing runs yet.
         unsafe { self.checks.run()? };
         let result = pool.run_with(self.threads, |worker| self.work(worker, base));
         result.map_err(|e| match e {
