@@ -22,7 +22,7 @@ mod plan;
 mod scheduler;
 mod shape;
 mod split;
-mod watch;
+pub mod watch;
 mod weights;
 
 #[cfg(test)]
@@ -47,5 +47,5 @@ pub use plan::{Plan, PlanError, PlanOptions};
 pub use scheduler::{BoundPlan, ExecError, NodeError, Scheduler};
 pub use shape::Shape;
 pub use split::{Crossing, Split};
-pub use watch::{CopyReport, NodeReport, Statistics, Watch};
+pub use watch::{CopyReport, NodeReport, Profile, Statistics, Trace, Watch};
 pub use weights::WeightTable;

@@ -45,6 +45,9 @@ split 0 on gpu: 1 node
 split 1 on cpu: 1 node; copies s from gpu (32 B)
 1 node on gpu: first device
 1 node on cpu: gpu does not run it
+           gpu    cpu
+softcap      1      0
+mat_mul      0      1
 gpu: 2 slots, 512 B
 cpu: 2 slots, 512 B
 5 nodes: 2 run, 0 absorbed by fusion; 2 splits, 1 copy (32 B)

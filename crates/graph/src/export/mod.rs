@@ -2,10 +2,12 @@
 //!
 //! All three show one [`Document`].
 
+mod census;
 mod document;
 mod dot;
 mod text;
 
+pub use census::CensusRow;
 pub use document::{Copy, DeviceRow, Document, NodeRow, SplitRow, Totals, VERSION};
 
 use crate::{Graph, Plan};
@@ -21,9 +23,20 @@ impl Document {
         document::build(plan.graph(), Some(plan))
     }
 
-    /// A table of nodes, then the splits and totals.
+    /// A table of nodes, then the [summary](Document::to_summary).
     pub fn to_text(&self) -> String {
         text::text(self)
+    }
+
+    /// The splits with their copies, why nodes are where they are, the [census](Document::census), and totals.
+    pub fn to_summary(&self) -> String {
+        text::summary(self)
+    }
+
+    /// How many nodes of each operation run on each device, in the order in which operations first run; empty without a
+    /// plan.
+    pub fn census(&self) -> Vec<CensusRow> {
+        census::census(self)
     }
 
     /// A Graphviz digraph: devices are colours, splits are clusters, and the edges that cross between devices
@@ -39,7 +52,7 @@ impl Document {
 }
 
 /// `1.5 KiB`, `12 B`.
-fn human(bytes: usize) -> String {
+pub(crate) fn human(bytes: usize) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = "B";

@@ -1,4 +1,4 @@
-//! The text table.
+//! The text: a table of nodes, and a summary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,6 +24,11 @@ pub(super) fn text(doc: &Document) -> String {
         out += line.trim_end();
         out.push('\n');
     }
+    out + &summary(doc)
+}
+
+pub(super) fn summary(doc: &Document) -> String {
+    let mut out = String::new();
     for (i, split) in doc.splits.iter().enumerate() {
         let device = &doc.devices[split.device as usize].name;
         let _ = write!(out, "split {i} on {device}: {}", count(split.nodes.len(), "node", "nodes"));
@@ -40,6 +45,7 @@ pub(super) fn text(doc: &Document) -> String {
             let _ = writeln!(out, "{} on {name}: {why}", count(nodes, "node", "nodes"));
         }
     }
+    out += &super::census::text(doc);
     for device in &doc.devices {
         let bytes = human(device.slots.iter().sum());
         let _ = writeln!(out, "{}: {}, {bytes}", device.name, count(device.slots.len(), "slot", "slots"));

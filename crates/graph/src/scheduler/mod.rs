@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceId, Event, Graph, Node, NodeId, PlanError, PlanOptions,
-    ProgramId, Watch, WeightSource,
+    Backend, BoundOp, BufferId, DeviceError, DeviceId, Event, Graph, KvTable, Node, NodeId, PlanError,
+    PlanOptions, ProgramId, Watch, WeightSource,
 };
 pub use error::{ExecError, NodeError};
 use registry::Device;
@@ -247,6 +247,35 @@ impl Scheduler {
         }
         let device = &mut self.devices[device.index()];
         device.backend.read(buffer, bytes).map_err(|e| device.error("reading an output", e))
+    }
+
+    /// Reads rows of a layer's KV cache from a slot on, as f32; `out` is a whole number of rows `[kv_heads][head_dim]`.
+    /// Rows that nothing was stored in hold anything.
+    pub fn read_kv(
+        &mut self,
+        layer: u32,
+        table: KvTable,
+        first_slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), ExecError> {
+        let wrong = |wanted: String, given: String| {
+            Err(ExecError::WrongData { label: format!("layer {layer}'s KV cache"), wanted, given })
+        };
+        let found = self.devices.iter_mut().find_map(|d| d.find_state(layer).map(|state| (d, state)));
+        let Some((device, (state, decl))) = found else {
+            return wrong("one that a plan has made".to_owned(), "none".to_owned());
+        };
+        let row = decl.kv_heads * decl.head_dim;
+        let end = first_slot.saturating_add(out.len() / row);
+        if !out.len().is_multiple_of(row) || end > decl.slots {
+            let wanted = format!("whole rows of {row} within {} slots", decl.slots);
+            return wrong(wanted, format!("room for {} × F32 from slot {first_slot} on", out.len()));
+        }
+        device.settle(self.deadline)?;
+        device
+            .backend
+            .read_state(state, table, first_slot, out)
+            .map_err(|e| device.error("reading a KV cache", e))
     }
 
     /// Frees every KV cache. Plans bound before are stale. What a device still uses that does not finish in time is not

@@ -146,6 +146,11 @@ impl Device {
         self.states.contains_key(&layer)
     }
 
+    /// The layer's cache, if this device has it.
+    pub fn find_state(&self, layer: u32) -> Option<(StateHandle, StateDecl)> {
+        self.states.get(&layer).copied()
+    }
+
     /// A layer's cache of another size or type is an error, never silently kept or replaced.
     pub fn check_state(&self, decl: &StateDecl) -> Result<(), PlanError> {
         match self.states.get(&decl.layer) {
