@@ -212,3 +212,31 @@ fn in_place(graph: &Graph, placed: &[DeviceId], lives: &Lives, id: NodeId) -> Op
         fits.then_some(root)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{SLOT_ALIGN, SlotId, Slots};
+
+    #[test]
+    fn the_smallest_free_slot_that_fits_is_taken_else_the_largest_grows_else_there_is_a_new_one() {
+        let unit = SLOT_ALIGN;
+        let mut slots = Slots::default();
+        let all: Vec<SlotId> = [2, 8, 4, 5].map(|n| slots.fresh(n * unit)).into();
+        slots.free = all.clone();
+        // 4 fits exactly, 5 best after that, 8 last.
+        assert_eq!(slots.take(3 * unit + 1), all[2]);
+        assert_eq!(slots.take(4 * unit), all[3]);
+        assert_eq!(slots.take(unit), all[0]);
+        assert_eq!(
+            (slots.free.as_slice(), slots.sizes.as_slice()),
+            (&all[1..2], &[2, 8, 4, 5].map(|n| n * unit)[..])
+        );
+        // None fits: the largest of the free ones grows.
+        slots.free = vec![all[0], all[2], all[1], all[3]];
+        assert_eq!(slots.take(9 * unit - 1), all[1]);
+        assert_eq!(slots.sizes, [2, 9, 4, 5].map(|n| n * unit));
+        assert_eq!(slots.free.len(), 3);
+        slots.free.clear();
+        assert_eq!((slots.take(1), slots.sizes[4]), (SlotId(4), unit));
+    }
+}
