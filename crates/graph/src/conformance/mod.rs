@@ -12,6 +12,7 @@
 mod case;
 mod cases;
 mod check;
+pub mod placements;
 mod random;
 mod tolerance;
 

@@ -2,14 +2,19 @@
 
 use super::super::random::Random;
 use crate::{
-    Activation, Attention, DType, Graph, GraphBuilder, NodeId, Rope, RopePairs, Shape, StateDecl,
-    WeightTable,
+    Activation, Attention, DType, Graph, GraphBuilder, NodeId, Rope, RopePairs, Shape, StateDecl, WeightTable,
 };
+
+/// The most tokens in a run.
+const TOKENS: usize = 3;
 
 /// Tokens of one sequence that a KV cache has room for, over all runs of a case.
 const ROOM: usize = PAGE * BLOCKS;
 const PAGE: usize = 4;
 const BLOCKS: usize = 6;
+
+/// Large buffers on each device of a roomy case.
+const ROOMY: usize = 32;
 
 /// Larger values are normalized before they are multiplied, so that nothing overflows: a NaN would equal any other.
 const LARGE: f32 = 1e6;
@@ -51,15 +56,43 @@ pub(super) enum Data {
 
 impl Sample {
     /// The most runs that the KV caches have room for.
-    pub const RUNS: usize = ROOM / 3;
+    pub const RUNS: usize = ROOM / TOKENS;
 
     /// The graph of a seed, of so many operations at least. One of fewer begins in the same way.
     pub fn new(seed: u64, operations: usize) -> Self {
-        let mut maker = Maker::new(seed);
+        let mut random = Random::new(seed, "graph");
+        let (tokens, sequences) = (1 + random.below(TOKENS), 1 + random.below(2));
+        let mut maker = Maker::new(random, tokens, sequences.min(tokens), 3);
         for i in 0..operations {
             maker.add(i);
         }
         maker.finish(seed)
+    }
+
+    /// A short graph without KV caches, with larger values.
+    pub fn disturbing(seed: u64) -> Self {
+        let mut maker = Maker::new(Random::new(seed, "disturbing"), 12, 1, 0);
+        for i in 0..4 {
+            maker.add(i);
+        }
+        maker.finish(seed)
+    }
+
+    /// A graph that reads large inputs, and makes small values of them, on each of so many devices, whose number ends
+    /// the label.
+    pub fn roomy(devices: usize) -> Self {
+        let mut maker = Maker::new(Random::new(0, "roomy"), 1, 1, 0);
+        let large = (0..ROOMY).map(|i| maker.fresh(&format!("large.{i}"), Shape::new(&[16, 64])));
+        let large: Vec<NodeId> = large.collect();
+        let ids = maker.i32s("ids", [1], Feed::Rows(16));
+        for (i, &table) in large.iter().enumerate() {
+            for device in 0..devices {
+                let row = maker.b.get_rows(format!("small.{i}.{device}"), table, ids);
+                maker.b.output(row);
+            }
+        }
+        let graph = maker.b.finish().expect("rows of inputs");
+        Self { graph, weights: maker.weights, inputs: maker.inputs, seed: 0, tokens: 1, sequences: 1 }
     }
 
     /// The inputs' content in a run, counted from 0.
@@ -117,6 +150,7 @@ struct Maker {
     sequences: usize,
     step: Option<Step>,
     caches: Vec<Cache>,
+    most_caches: usize,
 }
 
 /// The inputs that a batch has for attention.
@@ -137,9 +171,7 @@ struct Cache {
 }
 
 impl Maker {
-    fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed, "graph");
-        let (tokens, sequences) = (1 + random.below(3), 1 + random.below(2));
+    fn new(random: Random, tokens: usize, sequences: usize, most_caches: usize) -> Self {
         let mut maker = Self {
             random,
             b: GraphBuilder::new(),
@@ -149,9 +181,10 @@ impl Maker {
             bounds: Vec::new(),
             computed: Vec::new(),
             tokens,
-            sequences: sequences.min(tokens),
+            sequences,
             step: None,
             caches: Vec::new(),
+            most_caches,
         };
         for (i, width) in [8, 32].into_iter().enumerate() {
             maker.fresh(&format!("x{i}"), Shape::new(&[tokens, width]));
@@ -182,7 +215,7 @@ impl Maker {
             74..80 => self.rows(label, x),
             80..86 => self.rope(label, x),
             86..92 => self.reshape(label, x),
-            92..98 => self.attention(label, x),
+            92..98 if self.most_caches > 0 => self.attention(label, x),
             _ => {
                 let shape = self.b.shape(x);
                 self.fresh(label, shape)
@@ -327,15 +360,25 @@ impl Maker {
         self.note(id, bound, true)
     }
 
-    /// The value as a matrix with rows of at most 64.
+    /// The value as a matrix of at most 12 rows of at most 64, so that products stay small.
     fn flat(&mut self, label: &str, x: NodeId) -> NodeId {
+        let fits = |shape: Shape| shape.rank() == 2 && shape.rows() <= 12 && shape.width() <= 64;
         let shape = self.b.shape(x);
-        if shape.rank() == 2 && shape.width() <= 64 {
+        if fits(shape) {
             return x;
         }
         let len = shape.len();
         let width = [64, 32, 16, 8, 4].into_iter().find(|w| len.is_multiple_of(*w)).unwrap_or(1);
-        self.reshaped(&format!("{label}.flat"), x, Shape::new(&[len / width, width]))
+        let matrix = self.reshaped(&format!("{label}.flat"), x, Shape::new(&[len / width, width]));
+        if fits(self.b.shape(matrix)) { matrix } else { self.taken(&format!("{label}.few"), matrix, 3) }
+    }
+
+    /// Some rows of a matrix.
+    fn taken(&mut self, label: &str, table: NodeId, count: usize) -> NodeId {
+        let ids = self.i32s(&format!("{label}.rows.ids"), [count], Feed::Rows(self.b.shape(table).rows()));
+        let id = self.b.get_rows(format!("{label}.rows"), table, ids);
+        let bound = self.bound(table);
+        self.note(id, bound, true)
     }
 
     fn reshaped(&mut self, label: &str, x: NodeId, shape: Shape) -> NodeId {
@@ -378,15 +421,15 @@ impl Maker {
     /// Rows of a value or of a weight, in another number: values of other sizes.
     fn rows(&mut self, label: &str, x: NodeId) -> NodeId {
         let count = 1 + self.random.below(6);
-        let (table, bound) = if self.random.below(3) == 0 {
-            (self.matrix(7, [8, 32][self.random.below(2)]), 3.5)
-        } else {
+        if self.random.below(3) > 0 {
             let x = self.flat(label, x);
-            (x, self.bound(x))
-        };
-        let ids = self.i32s(&format!("{label}.ids"), [count], Feed::Rows(self.b.shape(table).rows()));
+            return self.taken(label, x, count);
+        }
+        let width = [8, 32][self.random.below(2)];
+        let table = self.matrix(7, width);
+        let ids = self.i32s(&format!("{label}.ids"), [count], Feed::Rows(7));
         let id = self.b.get_rows(label, table, ids);
-        self.note(id, bound, true)
+        self.note(id, 3.5, true)
     }
 
     fn step(&mut self) -> Step {
@@ -412,11 +455,7 @@ impl Maker {
         if self.b.shape(x).len() != n * width {
             x = self.flat(label, x);
             if self.b.shape(x).rows() != n {
-                let rows = self.b.shape(x).rows();
-                let ids = self.i32s(&format!("{label}.ids"), [n], Feed::Rows(rows));
-                let bound = self.bound(x);
-                let taken = self.b.get_rows(format!("{label}.rows"), x, ids);
-                x = self.note(taken, bound, true);
+                x = self.taken(&format!("{label}.tokens"), x, n);
             }
             if self.b.shape(x).width() != width {
                 x = self.projected(&format!("{label}.product"), x, width);
@@ -463,7 +502,7 @@ impl Maker {
     fn attention(&mut self, label: &str, x: NodeId) -> NodeId {
         let known = self.caches.len();
         let mut at = if known > 0 { self.random.below(known + 1) } else { 0 };
-        if at == known && known < 3 {
+        if at == known && known < self.most_caches {
             let dtype = [DType::F32, DType::F16][self.random.below(2)];
             let (kv_heads, head_dim) = (1 + self.random.below(2), [4, 8][self.random.below(2)]);
             let slots = self.sequences * ROOM;
