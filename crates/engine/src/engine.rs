@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use minfer_gguf::Gguf;
-use minfer_graph::{Backend, DeviceInfo, Plan};
+use minfer_graph::{Backend, DeviceInfo, Plan, Profile, Watch};
 use minfer_models::{BatchShape, KvConfig, Model, ModelInfo};
 use minfer_tokenizer::{Special, TokenId, Tokenizer};
 
@@ -151,6 +151,25 @@ impl Engine {
     /// The plan of a step of `tokens` tokens of one sequence.
     pub fn plan(&self, tokens: usize) -> Result<Plan, EngineError> {
         self.runner.plan(&BatchShape { tokens, outputs: 1, sequences: 1 })
+    }
+
+    /// Where the time of the steps went, if [`crate::Watching::op_profile`] asks for it.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.runner.watcher().and_then(|w| w.profile())
+    }
+
+    /// Sends the text of [`crate::Watching::graph_trace`] somewhere else than to standard error: a text of several lines for
+    /// each plan.
+    pub fn set_graph_trace_sink(&mut self, sink: impl FnMut(&str) + Send + 'static) {
+        if let Some(watcher) = self.runner.watcher_mut() {
+            watcher.set_sink(Box::new(sink));
+        }
+    }
+
+    /// Has a hook told of every node of the steps to come, and of every copy between devices, after the device has finished
+    /// it. Steps take longer, and give the same results. `None` takes it away.
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch + Send>>) {
+        self.runner.set_watch(watch);
     }
 
     /// Bytes of the KV cache when it is full.

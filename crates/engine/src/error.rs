@@ -1,3 +1,4 @@
+use std::io;
 use std::path::PathBuf;
 
 use minfer_graph::{ExecError, PlanError};
@@ -107,6 +108,14 @@ pub enum EngineError {
         /// Positions in all.
         slots: usize,
     },
+    /// A file that the options ask for cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// A device could not be opened.
     #[error("device {name}: {what}")]
     NoDevice {
@@ -138,6 +147,7 @@ impl EngineError {
             | Self::TokenId { .. }
             | Self::ForeignSequence
             | Self::Setting { .. }
+            | Self::Write { .. }
             | Self::KvFull { .. } => ErrorKind::Input,
         }
     }

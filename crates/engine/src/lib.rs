@@ -31,14 +31,16 @@ mod runner;
 pub mod sampling;
 mod sequence;
 pub mod text;
+mod watching;
 mod weights;
 
 pub use engine::{Engine, LoadProgress};
 pub use error::{EngineError, ErrorKind};
 pub use generate::{Completion, Event, FinishReason, Request, Timings};
 pub use minfer_backend_cpu::Isa;
-pub use minfer_graph::Unit;
+pub use minfer_graph::{Profile, Unit, Watch};
 pub use options::EngineOptions;
 pub use placement::{GpuLayers, PlaceRule, Placement};
 pub use runner::{Feed, Flow, Outputs, Step};
 pub use sequence::Sequence;
+pub use watching::{TRACE_VERSION, Watching};

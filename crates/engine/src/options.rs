@@ -1,7 +1,7 @@
 use minfer_backend_cpu::Isa;
 use minfer_graph::{DType, Fusion};
 
-use crate::{EngineError, Placement};
+use crate::{EngineError, Placement, Watching};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,8 @@ pub struct EngineOptions {
     pub fusion: Fusion,
     /// Which devices are used, and what each of them gets.
     pub placement: Placement,
+    /// What is watched while it runs.
+    pub watching: Watching,
 }
 
 impl EngineOptions {
@@ -70,6 +72,7 @@ impl Default for EngineOptions {
             isa: None,
             fusion: Fusion::all(),
             placement: Placement::default(),
+            watching: Watching::default(),
         }
     }
 }

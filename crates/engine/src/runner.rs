@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use minfer_graph::{Backend, Fusion, Plan, PlanCache, PlanOptions, Rule, Scheduler, Unit, WeightSource};
+use minfer_graph::{
+    Backend, Fusion, Plan, PlanCache, PlanOptions, Rule, Scheduler, Unit, Watch, WeightSource,
+};
 use minfer_models::{BatchShape, KvConfig, Model, Ports};
 use minfer_tokenizer::TokenId;
 
 use crate::sequence::Sequence;
+use crate::watching::{StepView, Watcher};
 use crate::{EngineError, EngineOptions};
 
 /// Plans kept at once: one for each recent batch shape.
@@ -71,7 +74,8 @@ pub(crate) struct Runner {
     model: Model,
     scheduler: Scheduler,
     source: Arc<dyn WeightSource>,
-    plans: PlanCache<PlanKey, Ports>,
+    /// With each plan its ports and its number.
+    plans: PlanCache<PlanKey, (Ports, u64)>,
     kv: KvConfig,
     n_ctx: usize,
     fusion: Fusion,
@@ -80,6 +84,8 @@ pub(crate) struct Runner {
     n_batch: usize,
     step: StepInputs,
     logits: Vec<f32>,
+    /// `None` if nothing is watched.
+    watcher: Option<Box<Watcher>>,
 }
 
 /// One step's inputs, kept between steps so that a decode step allocates nothing.
@@ -126,6 +132,7 @@ impl Runner {
     ) -> Result<Self, EngineError> {
         let names: Vec<String> = devices.iter().map(|d| d.name()).collect();
         let rules = options.placement.rules(&names, model.info().n_layer as u32)?;
+        let watcher = Watcher::open(&options.watching, model.kv_layers()[0])?;
         Ok(Self {
             model,
             scheduler: Scheduler::new(devices),
@@ -139,11 +146,25 @@ impl Runner {
             n_batch: options.n_batch.min(n_ctx),
             step: StepInputs::default(),
             logits: Vec::new(),
+            watcher,
         })
     }
 
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    pub fn watcher(&self) -> Option<&Watcher> {
+        self.watcher.as_deref()
+    }
+
+    pub fn watcher_mut(&mut self) -> Option<&mut Watcher> {
+        self.watcher.as_deref_mut()
+    }
+
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch + Send>>) {
+        let watcher = self.watcher.get_or_insert_with(|| Box::new(Watcher::idle()));
+        watcher.set_hook(watch);
     }
 
     pub fn scheduler(&self) -> &Scheduler {
@@ -335,12 +356,13 @@ impl Runner {
             unit: self.unit,
             ..PlanOptions::default()
         };
+        let number = self.plans.builds();
         let entry = self.plans.get(&mut self.scheduler, &self.source, key, |scheduler| {
             let (graph, ports) = model.graph(&batch, kv)?;
             let plan = scheduler.plan(graph, &options)?;
-            Ok::<_, EngineError>((plan, ports))
+            Ok::<_, EngineError>((plan, (ports, number)))
         })?;
-        let (plan, ports) = (&mut entry.plan, &entry.data);
+        let (plan, (ports, number)) = (&mut entry.plan, &entry.data);
         for (input, data) in [
             (ports.tokens, &step.tokens),
             (ports.positions, &step.positions),
@@ -351,9 +373,15 @@ impl Runner {
         ] {
             self.scheduler.write_i32(plan, input, data)?;
         }
-        self.scheduler.execute(plan)?;
-        self.logits.resize(batch.outputs * self.model.info().vocab_size, 0.0);
-        self.scheduler.read_f32(plan, ports.logits, &mut self.logits)?;
+        let (scheduler, logits) = (&mut self.scheduler, &mut self.logits);
+        logits.resize(batch.outputs * self.model.info().vocab_size, 0.0);
+        if let Some(watcher) = &mut self.watcher {
+            let StepInputs { tokens, positions, sequences, block_table, .. } = step;
+            let view = StepView { plan: *number, tokens, positions, sequences, block_table, kv };
+            return watcher.run(scheduler, plan, ports.logits, logits, &view);
+        }
+        scheduler.execute(plan)?;
+        scheduler.read_f32(plan, ports.logits, logits)?;
         Ok(())
     }
 
