@@ -121,10 +121,9 @@ pub fn plan_memory(
                 Some(slot) => slot,
                 None => {
                     live += node.bytes();
-                    if reuse == Reuse::Never || lives.is_output[id.index()] {
-                        slots[device].fresh(node.bytes())
-                    } else {
-                        slots[device].take(node.bytes())
+                    match reuse {
+                        Reuse::Never => slots[device].fresh(node.bytes()),
+                        Reuse::ByLiveness => slots[device].take(node.bytes()),
                     }
                 }
             };

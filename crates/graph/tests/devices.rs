@@ -270,6 +270,18 @@ fn inv15_a_failed_node_is_named_no_later_one_runs_and_the_next_run_is_right() {
         scheduler.plan(graph, &PlanOptions { fusion: Fusion::none(), ..PlanOptions::default() }).unwrap();
     assert!(plan.splits().len() > 10);
     let order: Vec<NodeId> = plan.splits().iter().flat_map(|s| s.nodes.clone()).collect();
+    let titles: Vec<String> = (plan.splits().iter().enumerate())
+        .flat_map(|(i, split)| {
+            let label = |n: &NodeId| plan.graph().node(*n).label.clone();
+            let (first, last) = (label(&split.nodes[0]), label(&split.nodes[split.nodes.len() - 1]));
+            let title = match split.nodes.len() {
+                1 => format!("split {i}, {first}"),
+                _ => format!("split {i}, {first} to {last}"),
+            };
+            vec![title; split.nodes.len()]
+        })
+        .collect();
+    assert!(titles.iter().any(|t| t.contains(" to ")) && titles.iter().any(|t| !t.contains(" to ")));
     let mut plan = scheduler.bind(plan, &source, &mut |_, _| {}).unwrap();
     let right = TINY.step(&mut scheduler, &mut plan, &ids, 0, &[1, 2]).unwrap();
     assert_eq!(*log.lock().unwrap(), order);
@@ -281,6 +293,7 @@ fn inv15_a_failed_node_is_named_no_later_one_runs_and_the_next_run_is_right() {
         let ExecError::Node(error) = error else { panic!("{error}") };
         let graph = plan.plan().graph();
         assert_eq!((error.node, &error.label), (node, &graph.node(node).label));
+        assert_eq!(error.dispatched, titles[n]);
         let device = &plan.plan().device_names()[plan.plan().device(node).index()];
         let (op, shapes) = (graph.node(node).op.name(), graph.describe_sources(node));
         assert_eq!(error.to_string(), format!("{op} {} ({shapes}) on {device}: injected", error.label));

@@ -8,7 +8,8 @@ use common::is;
 use common::model::TINY;
 use minfer_graph::devices::{ReferenceDevice, SimControl, SimOptions, World};
 use minfer_graph::{
-    Backend, DeviceId, OpQuery, Plan, PlanError, PlanOptions, Rule, Scheduler, Stage, Unit, WeightSource,
+    Backend, DType, DeviceId, GraphBuilder, OpQuery, Plan, PlanError, PlanOptions, Rule, Scheduler, Stage,
+    Unit, WeightSource,
 };
 
 /// A simulated GPU that takes some operations, before a CPU that takes all.
@@ -80,6 +81,22 @@ fn a_layer_or_the_model_goes_to_one_device_or_another_as_a_whole() {
 }
 
 #[test]
+fn a_node_that_no_device_takes_is_named_with_what_it_reads_and_what_each_device_says() {
+    let mut b = GraphBuilder::new();
+    let x = b.input("x", DType::F32, [2, 4]);
+    let y = b.add("y", x, x);
+    b.output(y);
+    let (scheduler, _) = pair(None, |q| !is(q.op, &["add"]));
+    let rules = [Rule::new("--place y=gpu", |n, _, d| d.0 == 0 || n.label != "y")];
+    let options = PlanOptions { rules: &rules, ..PlanOptions::default() };
+    assert_eq!(format!("{:?}", rules[0]), "Rule(\"--place y=gpu\")");
+    let error = scheduler.plan(b.finish().unwrap(), &options).unwrap_err();
+    let wanted =
+        "no device runs add y (F32 [2×4], F32 [2×4]): gpu does not run it; --place y=gpu keeps it off cpu";
+    assert_eq!(error.to_string(), wanted);
+}
+
+#[test]
 fn stages_are_before_in_and_after_the_layers() {
     let (scheduler, _) = pair(None, |_| true);
     let rules = [Rule::new("output", |_, stage, d| (d.0 == 0) == (stage == Stage::Output))];
@@ -124,6 +141,16 @@ fn inv34_memory_is_budgeted_before_it_is_taken_and_not_knowing_is_not_having_non
         message.contains(&format!("5000 bytes free and would need {wanted} (weights {weights}, ")),
         "{message}"
     );
+
+    // The budget is exact: with a byte more or less it is the device that refuses its working memory, or the budget.
+    let (mut scheduler, _) = pair(Some(wanted), |_| true);
+    let error = bind(&mut scheduler).unwrap_err();
+    assert!(
+        matches!(error, PlanError::Device { .. }) && error.to_string().contains("working memory"),
+        "{error}"
+    );
+    let (mut scheduler, _) = pair(Some(wanted - 1), |_| true);
+    assert!(matches!(bind(&mut scheduler).unwrap_err(), PlanError::OverBudget { .. }));
 
     // Where the query fails, the device is asked, and says itself that there is not enough.
     let (mut blind, control) = pair(Some(5000), |_| true);

@@ -129,3 +129,26 @@ fn a_plan_of_another_scheduler_is_stale() {
     assert_eq!(other.execute(&mut plan), Err(ExecError::Stale));
     one.write_f32(&mut plan, x, &[0.0; 8]).unwrap();
 }
+
+#[test]
+fn poison_takes_inputs_and_outputs_away() {
+    let mut scheduler = two();
+    let (mut plan, [x, unread, y]) = doubling(&mut scheduler);
+    scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();
+    scheduler.write_i32(&mut plan, unread, &[0; 3]).unwrap();
+    scheduler.execute(&mut plan).unwrap();
+    let mut out = [0.0; 8];
+    scheduler.read_f32(&plan, y, &mut out).unwrap();
+    scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();
+    scheduler.write_i32(&mut plan, unread, &[0; 3]).unwrap();
+    scheduler.poison().unwrap();
+    let error = scheduler.read_f32(&plan, y, &mut out).unwrap_err();
+    assert_eq!(error, ExecError::OutputNotComputed { label: "y".to_owned() });
+    let error = scheduler.execute(&mut plan).unwrap_err();
+    assert_eq!(error, ExecError::InputNotWritten { label: "x".to_owned() });
+    // What was in the buffers is gone from the device that computes.
+    let mut words = [0; 8];
+    let (device, buffer) = plan.inputs[0].readers[0];
+    scheduler.devices[device.index()].backend.read(buffer, bytemuck::cast_slice_mut(&mut words)).unwrap();
+    assert_eq!(words, [f32::NAN.to_bits(); 8]);
+}

@@ -293,3 +293,38 @@ fn random_graphs_show_what_they_are_for() {
         "finite, reuse, fused, copied, in place: {counts:?}"
     );
 }
+
+/// The slots of a chain on one device, and the most that is live at once.
+#[test]
+fn a_value_gives_its_slot_back_after_its_last_reader_and_at_once_if_nobody_reads_it() {
+    let mut b = crate::GraphBuilder::new();
+    let x = b.input("x", crate::DType::F32, [1, 64]);
+    let wide = b.input("wide", crate::DType::F32, [1, 256]);
+    b.scale("unread", x, 2.0);
+    let a = b.softcap("a", x, 1.0);
+    let big = b.softcap("big", wide, 1.0);
+    let c = b.add("c", a, x);
+    let y = b.scale("y", big, 2.0);
+    let z = b.scale("z", c, 3.0);
+    b.output(y);
+    b.output(z);
+    let plan = plain(1).plan(b.finish().unwrap(), &PlanOptions::default()).unwrap();
+    let slot = |id| plan.memory().slot(plan.graph(), id, DeviceId(0)).unwrap().0;
+    // After the inputs in 0 and 1: `unread` and then `a` in 2, `big` in 3; the rest in the place of what it is made of.
+    assert_eq!([a, big, c, y, z].map(slot), [2, 3, 2, 3, 2]);
+    assert_eq!(plan.memory().slots, [[256, 1024, 256, 1024]]);
+    assert_eq!(plan.memory().bytes(), 2560);
+    // `a` or what took its place, with `big` or what took its.
+    assert_eq!(plan.memory().live_peak, 256 + 1024);
+
+    // Values that are not live at the same time are not counted together.
+    let mut b = crate::GraphBuilder::new();
+    let x = b.input("x", crate::DType::F32, [1, 64]);
+    b.scale("first unread", x, 2.0);
+    b.scale("second unread", x, 2.0);
+    let y = b.scale("y", x, 2.0);
+    b.output(y);
+    let plan = plain(1).plan(b.finish().unwrap(), &PlanOptions::default()).unwrap();
+    assert_eq!(plan.memory().live_peak, 256);
+    assert_eq!(plan.memory().slots, [[256, 256]]);
+}
