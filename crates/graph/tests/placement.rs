@@ -166,6 +166,24 @@ fn inv34_memory_is_budgeted_before_it_is_taken_and_not_knowing_is_not_having_non
     bind(&mut blind).unwrap();
     assert_eq!(control.counts().bytes, taken.bytes);
 
+    // A longer step wants longer buffers: those that grow, and those that are new, are counted in full.
+    let (mut full, _) = pair(Some(taken.bytes), |_| true);
+    bind(&mut full).unwrap();
+    let slots = |n| {
+        let plan = roomy.plan(TINY.graph(n, 1).0, &PlanOptions::default()).unwrap();
+        plan.memory().slots[0].clone()
+    };
+    let (short, long) = (slots(2), slots(30));
+    let grown = long.iter().enumerate().filter(|&(i, bytes)| short.get(i).is_none_or(|s| s < bytes));
+    let grown: usize = grown.map(|(_, bytes)| bytes).sum();
+    assert!(grown > 0 && grown < long.iter().sum());
+    let plan = full.plan(TINY.graph(30, 1).0, &PlanOptions::default()).unwrap();
+    let error = full.bind(plan, &source, &mut |_, _| {}).unwrap_err();
+    let PlanError::OverBudget { free: 0, weights: 0, states: 0, activations, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(activations, grown as u64);
+
     // What is there already is not counted again.
     let (mut exact, control) = pair(Some(taken.bytes), |_| true);
     bind(&mut exact).unwrap();
