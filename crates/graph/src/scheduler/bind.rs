@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::budget;
+use super::parts::{Part, parts};
 use super::registry::Device;
 use super::{BoundCopy, BoundInput, BoundPlan, Replay, Step};
 use crate::graph::dtype_bytes;
@@ -29,8 +30,8 @@ pub(super) fn bind(
     let mut steps: Vec<Step> = Vec::with_capacity(plan.splits.len());
     // By value: the step that makes it.
     let mut made_by: Vec<usize> = vec![0; plan.graph.nodes().len()];
-    for (i, split) in plan.splits.iter().enumerate() {
-        match bind_split(devices, &plan, i, &made_by, source, progress) {
+    for (i, part) in parts(&plan).into_iter().enumerate() {
+        match bind_part(devices, &plan, &part, &made_by, source, progress) {
             Ok(step) => steps.push(step),
             Err(error) => {
                 for step in steps {
@@ -40,10 +41,10 @@ pub(super) fn bind(
                 return Err(error);
             }
         }
-        for node in &split.nodes {
+        for node in &plan.splits[part.split].nodes[part.nodes] {
             made_by[node.index()] = i;
         }
-        for copy in &split.copies {
+        for copy in &part.copies {
             steps[made_by[copy.value.index()]].is_copied = true;
         }
     }
@@ -120,16 +121,16 @@ fn check_states(devices: &[Device], plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn bind_split(
+fn bind_part(
     devices: &mut [Device],
     plan: &Plan,
-    index: usize,
+    part: &Part,
     made_by: &[usize],
     source: &Arc<dyn WeightSource>,
     progress: &mut dyn FnMut(&str, usize),
 ) -> Result<Step, PlanError> {
-    let split = &plan.splits[index];
-    let copies: Vec<BoundCopy> = split
+    let split = &plan.splits[part.split];
+    let copies: Vec<BoundCopy> = part
         .copies
         .iter()
         .map(|c| BoundCopy {
@@ -141,13 +142,13 @@ fn bind_split(
         })
         .collect();
     let device = &mut devices[split.device.index()];
-    let ops = split
-        .nodes
+    let ops = split.nodes[part.nodes.clone()]
         .iter()
         .map(|&id| bind_op(device, plan, id, source, progress))
         .collect::<Result<Vec<BoundOp>, PlanError>>()?;
     let program = device.backend.compile(&ops).map_err(|e| device.plan_error("compiling a split", e))?;
     Ok(Step {
+        split: part.split,
         device: split.device,
         program,
         ops,
@@ -155,7 +156,7 @@ fn bind_split(
         is_copied: false,
         replay: Replay::Direct(0),
         singles: Vec::new(),
-        title: title(plan, index, split).into(),
+        title: title(plan, part.split, split).into(),
     })
 }
 

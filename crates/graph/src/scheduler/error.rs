@@ -3,7 +3,8 @@
 use super::registry::Device;
 use crate::{DeviceError, Graph, NodeId};
 
-/// Why a run failed. No node after the one named has run; the scheduler is ready for the next run.
+/// Why a run failed. Nothing that depends on the node named has run, nor any later node on its device; what another device
+/// had been given is finished. The scheduler is ready for the next run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExecError {
     /// An operation failed on its device.

@@ -3,6 +3,7 @@
 mod bind;
 mod budget;
 mod error;
+mod parts;
 mod registry;
 mod replay;
 #[cfg(test)]
@@ -43,8 +44,11 @@ pub struct BoundPlan {
     generations: Vec<u64>,
 }
 
+/// A part of a split, bound.
 #[derive(Debug)]
 struct Step {
+    /// Index of the split.
+    split: usize,
     device: DeviceId,
     program: ProgramId,
     ops: Vec<BoundOp>,
@@ -202,9 +206,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Runs the plan: for each split, waits for the producers of what crosses into it, copies that, and
-    /// launches it; then waits for every device used. After an error the other devices are waited for too, so
-    /// that the next run starts clean.
+    /// Runs the plan: hands over the splits in order, each up to the first node that reads a value which has to cross, waits
+    /// for what makes the value, copies it, and goes on; then waits for every device used. After an error the other devices
+    /// are waited for too, so that the next run starts clean.
     pub fn execute(&mut self, plan: &mut BoundPlan) -> Result<(), ExecError> {
         self.execute_with(plan, None)
     }

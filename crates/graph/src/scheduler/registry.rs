@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ExecError;
 use crate::{
-    Backend, BufferId, DeviceError, PlanError, StateDecl, StateHandle, WeightDecl, WeightHandle,
+    Backend, BufferId, DeviceError, Event, PlanError, StateDecl, StateHandle, WeightDecl, WeightHandle,
     WeightRequest, WeightSource, WeightUse,
 };
 
@@ -17,6 +17,8 @@ pub(super) struct Device {
     pub name: String,
     /// Whether it was given work since it was last waited for.
     pub pending: bool,
+    /// Whether the last wait for it took too long.
+    pub overdue: bool,
     /// Whether it can record launches.
     pub records: bool,
     /// The title of the split that it was given last.
@@ -34,6 +36,7 @@ impl Device {
         Self {
             name: backend.name(),
             pending: false,
+            overdue: false,
             records: backend.can_record(),
             dispatched: Arc::default(),
             backend,
@@ -85,10 +88,18 @@ impl Device {
     pub fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError> {
         if self.pending {
             let result = self.backend.synchronize(deadline);
+            self.overdue = matches!(result, Err(DeviceError::Timeout { .. }));
             self.pending = !matches!(result, Ok(()) | Err(DeviceError::Kernel { .. }));
             return result;
         }
         Ok(())
+    }
+
+    /// Waits for the work before an event.
+    pub fn wait(&mut self, event: Event, deadline: Duration) -> Result<(), DeviceError> {
+        let result = self.backend.wait(event, deadline);
+        self.overdue = matches!(result, Err(DeviceError::Timeout { .. }));
+        result
     }
 
     /// Waits for what an earlier run, which failed, may have left on the device. What it failed of is past.

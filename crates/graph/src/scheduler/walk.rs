@@ -1,4 +1,4 @@
-//! One run: the walk over the splits.
+//! One run: the walk over the splits, part by part.
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,10 @@ impl Scheduler {
             }
         }
         for &device in used.iter() {
+            // One that a copy has waited for in vain has had its time; whoever uses it next waits for it first.
+            if run.devices[device.index()].overdue {
+                continue;
+            }
             let end = run.synchronize(device.index());
             result = result.and(end);
         }
@@ -57,12 +61,20 @@ impl Run<'_> {
             if let (Some(watch), Some(start)) = (&mut *watch, start) {
                 let &BoundCopy { value, from, to, bytes, .. } = copy;
                 let (from, to, time) = (from.0, to.0, start.elapsed());
-                watch.copied(&CopyReport { plan: self.plan, split: index, value, from, to, bytes, time });
+                watch.copied(&CopyReport {
+                    plan: self.plan,
+                    split: step.split,
+                    value,
+                    from,
+                    to,
+                    bytes,
+                    time,
+                });
             }
         }
         match watch {
             None => self.launch(step)?,
-            Some(watch) => self.watched(index, step, *watch)?,
+            Some(watch) => self.watched(step, *watch)?,
         }
         if step.is_copied {
             events[index] = self.devices[step.device.index()].backend.mark();
@@ -74,9 +86,7 @@ impl Run<'_> {
     /// that nothing in flight there can be reading it.
     fn copy(&mut self, copy: &BoundCopy, made: Event, host: &mut [u8]) -> Result<(), ExecError> {
         let from = &mut self.devices[copy.from.0.index()];
-        from.backend
-            .wait(made, self.deadline)
-            .map_err(|e| run_error(&self.plan.graph, from, "waiting", e))?;
+        from.wait(made, self.deadline).map_err(|e| run_error(&self.plan.graph, from, "waiting", e))?;
         from.backend.read(copy.from.1, host).map_err(|e| from.error("reading a value to copy", e))?;
         let to = &mut self.devices[copy.to.0.index()];
         to.backend.write(copy.to.1, host).map_err(|e| to.error("writing a copied value", e))
@@ -94,8 +104,8 @@ impl Run<'_> {
         launched.map_err(|error| run_error(&self.plan.graph, device, "launching", error))
     }
 
-    /// Each operation of a split as a program of its own, waited for and reported.
-    fn watched(&mut self, split: usize, step: &mut Step, watch: &mut dyn Watch) -> Result<(), ExecError> {
+    /// Each operation of a part as a program of its own, waited for and reported.
+    fn watched(&mut self, step: &mut Step, watch: &mut dyn Watch) -> Result<(), ExecError> {
         let device = &mut self.devices[step.device.index()];
         while let Some(op) = step.ops.get(step.singles.len()) {
             let compiled = device.backend.compile(std::slice::from_ref(op));
@@ -123,7 +133,7 @@ impl Run<'_> {
             }
             watch.ran(&NodeReport {
                 plan: self.plan,
-                split,
+                split: step.split,
                 node: op.node,
                 device: step.device,
                 submit,

@@ -25,7 +25,7 @@ pub trait Watch {
     /// A node has run, and its device has finished.
     fn ran(&mut self, report: &NodeReport<'_>);
 
-    /// A value was copied to the device of a split, before the split.
+    /// A value was copied to the device of a split, before the first of its nodes that reads it.
     fn copied(&mut self, _report: &CopyReport<'_>) {}
 }
 
