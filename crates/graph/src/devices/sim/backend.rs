@@ -8,7 +8,7 @@ use super::queue::{Program, Queue, buffer};
 use super::{FaultKind, SimControl, SimOptions, Site, World};
 use crate::graph::dtype_bytes;
 use crate::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, Event, KvTable, OpQuery, Operand, ProgramId,
+    Backend, BoundOp, BufferId, DeviceError, DeviceInfo, Event, KvTable, OpQuery, Operand, Place, ProgramId,
     RecordingId, StateDecl, StateHandle, WeightHandle, WeightRequest,
 };
 
@@ -116,10 +116,29 @@ impl SimDevice {
         let found = self.programs.get(program.0 as usize).and_then(Option::as_ref);
         let program =
             found.ok_or_else(|| DeviceError::Failed(format!("program {} does not exist", program.0)))?;
-        if let Some(gone) = program.buffers().find(|b| !self.buffers.contains_key(b)) {
-            return Err(DeviceError::Failed(format!("a program uses buffer {}, which was freed", gone.0)));
-        }
+        self.check(program)?;
         Ok(Arc::clone(program))
+    }
+
+    /// What a program uses must exist.
+    fn check(&self, program: &Program) -> Result<(), DeviceError> {
+        for place in program.places() {
+            let gone = match place {
+                Place::Buffer(b) if !self.buffers.contains_key(&b) => format!("buffer {}", b.0),
+                Place::State(s) if !self.states.contains_key(&s) => format!("KV cache {}", s.0),
+                _ => continue,
+            };
+            return Err(DeviceError::Failed(format!("a program uses {gone}, which was freed")));
+        }
+        Ok(())
+    }
+
+    /// Memory is freed. If work in flight uses it, that work is lost.
+    fn gone(&mut self, place: Place, what: &str) {
+        if self.queue.uses(place) {
+            self.failed = Some(DeviceError::Failed(format!("{what} was freed while work in flight uses it")));
+            self.queue.drain();
+        }
     }
 
     /// Hands programs over in one submit.
@@ -240,6 +259,7 @@ impl Backend for SimDevice {
     }
 
     fn release_state(&mut self, state: StateHandle) {
+        self.gone(Place::State(state), &format!("KV cache {}", state.0));
         if let Some(bytes) = self.states.remove(&state) {
             self.free_memory(bytes);
             self.kernels.release_state(state);
@@ -256,10 +276,7 @@ impl Backend for SimDevice {
     }
 
     fn release(&mut self, buffer: BufferId) {
-        if self.queue.uses(buffer) {
-            let what = format!("buffer {} was freed while work in flight uses it", buffer.0);
-            self.failed = Some(DeviceError::Failed(what));
-        }
+        self.gone(Place::Buffer(buffer), &format!("buffer {}", buffer.0));
         if let Some(bytes) = self.buffers.remove(&buffer) {
             self.free_memory(bytes as u64);
             self.kernels.release(buffer);
@@ -325,7 +342,7 @@ impl Backend for SimDevice {
 
     fn write(&mut self, buffer: BufferId, bytes: &[u8]) -> Result<(), DeviceError> {
         self.copy(bytes.len())?;
-        if self.queue.uses(buffer) {
+        if self.queue.uses(Place::Buffer(buffer)) {
             let what = format!("buffer {} was written while work in flight uses it", buffer.0);
             return Err(DeviceError::Failed(what));
         }
@@ -334,7 +351,7 @@ impl Backend for SimDevice {
 
     fn read(&mut self, buffer: BufferId, out: &mut [u8]) -> Result<(), DeviceError> {
         self.copy(out.len())?;
-        if self.queue.writes(buffer) || !self.buffers.contains_key(&buffer) {
+        if self.queue.writes(Place::Buffer(buffer)) || !self.buffers.contains_key(&buffer) {
             out.iter_mut().zip(POISON.iter().cycle()).for_each(|(to, from)| *to = *from);
             return Ok(());
         }
@@ -349,6 +366,10 @@ impl Backend for SimDevice {
         out: &mut [f32],
     ) -> Result<(), DeviceError> {
         self.copy(size_of_val(out))?;
+        if self.queue.writes(Place::State(state)) || !self.states.contains_key(&state) {
+            out.fill(f32::from_le_bytes(POISON));
+            return Ok(());
+        }
         self.kernels.read_state(state, table, first_slot, out)
     }
 
@@ -379,6 +400,7 @@ impl Backend for SimDevice {
             return Err(DeviceError::Failed(format!("recording {} does not exist", recording.0)));
         };
         let (programs, stale) = (programs.clone(), *generation != self.generation);
+        programs.iter().try_for_each(|p| self.check(p))?;
         self.control.count(|c| c.replays += 1);
         self.submit(&programs, true, stale)
     }

@@ -13,10 +13,9 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The buffers that it reads or writes.
-    pub fn buffers(&self) -> impl Iterator<Item = BufferId> + '_ {
-        let places = self.ops.iter().flat_map(|(op, _)| op.sources.iter().chain([&op.result]));
-        places.filter_map(|o| buffer(o.place))
+    /// What it reads or writes.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.ops.iter().flat_map(|(op, _)| op.sources.iter().chain([&op.result])).map(|o| o.place)
     }
 }
 
@@ -78,14 +77,14 @@ impl Queue {
         self.entries.clear();
     }
 
-    /// Whether something in flight writes the buffer.
-    pub fn writes(&self, buffer: BufferId) -> bool {
-        self.operations().any(|op| op.result.place == Place::Buffer(buffer))
+    /// Whether something in flight writes there.
+    pub fn writes(&self, place: Place) -> bool {
+        self.operations().any(|op| op.result.place == place)
     }
 
-    /// Whether something in flight reads or writes the buffer.
-    pub fn uses(&self, buffer: BufferId) -> bool {
-        self.entries.iter().any(|p| p.program.buffers().any(|b| b == buffer))
+    /// Whether something in flight reads or writes there.
+    pub fn uses(&self, place: Place) -> bool {
+        self.entries.iter().any(|p| p.program.places().any(|used| used == place))
     }
 
     fn operations(&self) -> impl Iterator<Item = &BoundOp> {
