@@ -2,6 +2,7 @@
 
 #[path = "../../tests/common/mod.rs"]
 pub(crate) mod common;
+mod crossing;
 mod guards;
 mod memory;
 mod placement;
