@@ -10,7 +10,8 @@ use minfer_graph::Backend;
 use minfer_graph::conformance::placements::{self, Coverage, Options};
 use minfer_graph::devices::ReferenceDevice;
 
-const USAGE: &str = "usage: placements_soak [--cases N] [--seed FIRST] [--device cpu|reference] [--threads N]";
+const USAGE: &str =
+    "usage: placements_soak [--cases N] [--seed FIRST] [--device cpu|reference] [--threads N]";
 
 /// What is wanted.
 struct Wanted {
