@@ -255,10 +255,11 @@ impl Around for Meets {
     }
 }
 
+/// What an engine's last output was.
+type Ran = Result<Vec<f32>, ExecError>;
+
 /// Two engines record at once; meanwhile a third loads a model. What each of them says.
-fn two_record_while_a_third_loads(
-    global: bool,
-) -> (Vec<Result<Vec<f32>, ExecError>>, Result<u64, PlanError>) {
+fn two_record_while_a_third_loads(global: bool) -> (Vec<Ran>, Result<u64, PlanError>) {
     let world = World::new();
     world.set_global_capture(global);
     let meeting = Arc::new(Barrier::new(3));
