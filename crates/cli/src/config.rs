@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use minfer_engine::{EngineOptions, Isa, Placement};
+use minfer_engine::{EngineOptions, Isa, Placement, Watching};
 use minfer_hub::{DEFAULT_MODEL, Store};
 
 use crate::args::{ContextArgs, DeviceArgs, Globals};
@@ -194,6 +194,7 @@ impl Sources {
         let place_by = self.take("place_by", devices.place_by, || Some(PlaceBy::Node))?;
         let n_ctx = self.take("context", context.context, || None)?;
         let n_batch = self.take("batch", context.batch, || Some(EngineOptions::DEFAULT_BATCH))?;
+        let watching = self.take_watching()?;
         self.refuse_the_rest()?;
         let engine = EngineOptions {
             n_ctx,
@@ -208,6 +209,7 @@ impl Sources {
                 rules: place.unwrap_or_default(),
                 unit: place_by.unwrap_or(PlaceBy::Node).unit(),
             },
+            watching,
             ..defaults
         };
         Ok(Config {
@@ -216,6 +218,16 @@ impl Sources {
             verbose: verbose.unwrap_or(false),
             engine,
             shown: self.shown,
+        })
+    }
+
+    /// What is watched: no flags, since this is looked for in any command and seldom.
+    fn take_watching(&mut self) -> Result<Watching, ConfigError> {
+        Ok(Watching {
+            graph_trace: self.take("graph_trace", None, || Some(false))?.unwrap_or(false),
+            op_profile: self.take("op_profile", None, || Some(false))?.unwrap_or(false),
+            graph_dump: self.take("graph_dump", None, || None)?,
+            trace: self.take("trace", None, || None)?,
         })
     }
 

@@ -1,5 +1,6 @@
 //! From a model's name to the model.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 
 use minfer_engine::Engine;
@@ -20,8 +21,33 @@ pub fn path(name: &str, config: &Config) -> Result<PathBuf, Failure> {
     }
 }
 
+/// A loaded model. When the command is done with it, well or not, it says where the time went, if that is asked for.
+pub struct Loaded(Engine);
+
+impl Deref for Loaded {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl DerefMut for Loaded {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if let Some(profile) = self.0.profile().filter(|p| p.runs > 0) {
+            say(profile.to_text().trim_end());
+        }
+    }
+}
+
 /// Loads the configured model.
-pub fn load(config: &Config) -> Result<Engine, Failure> {
+pub fn load(config: &Config) -> Result<Loaded, Failure> {
     let path = path(&config.model, config)?;
     let mut bar = Bar::bytes("loading");
     let engine = Engine::load(path, &config.engine, &mut |p| bar.set(p.done, p.total))?;
@@ -45,7 +71,7 @@ pub fn load(config: &Config) -> Result<Engine, Failure> {
         ));
         say(format_args!("loaded   in {:.0} ms", engine.load_time().as_secs_f64() * 1e3));
     }
-    Ok(engine)
+    Ok(Loaded(engine))
 }
 
 /// Opens a model's file without loading weights.

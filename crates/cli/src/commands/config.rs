@@ -43,7 +43,7 @@ pub fn run(args: ConfigArgs, globals: &Globals) -> Result<(), Failure> {
     for shown in &config.shown {
         // JSON's texts, numbers and booleans are TOML's.
         let line = match &shown.value {
-            serde_json::Value::Null => format!("# {} is chosen by the model or the machine", shown.key),
+            serde_json::Value::Null => format!("# {} is not set", shown.key),
             value => format!("{} = {value}", shown.key),
         };
         text.push_str(&format!("{line:<40} # {}\n", shown.origin));

@@ -8,3 +8,4 @@ mod meta;
 mod models;
 mod numbers;
 mod support;
+mod watching;

@@ -6,17 +6,18 @@ mod input;
 use std::path::Path;
 
 use clap::Args;
-use minfer_engine::{Engine, Event, FinishReason, Flow, Request, Sequence};
+use minfer_engine::{Event, FinishReason, Flow, Request, Sequence};
 use minfer_tokenizer::Special;
 
 use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
 use crate::commands::run::{GenerationArgs, report};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
+use crate::model::{self, Loaded};
 use crate::progress::{Bar, notice, say};
 use crate::prompt::{self, Evaluated};
 use crate::sampling::SamplingArgs;
-use crate::{interrupt, model, output};
+use crate::{interrupt, output};
 use conversation::Conversation;
 use input::{Entry, Input};
 
@@ -97,7 +98,7 @@ pub fn run(args: ChatArgs, globals: &Globals) -> Result<(), Failure> {
 }
 
 struct Chat {
-    engine: Engine,
+    engine: Loaded,
     sequence: Sequence,
     sampling: minfer_engine::sampling::SamplingParams,
     generation: GenerationArgs,
