@@ -186,7 +186,7 @@ impl Nodes {
 impl Watch for Nodes {
     fn wants(&mut self, plan: &Plan, node: NodeId) -> bool {
         // A value that one of them wants is read, and then all of them get it.
-        self.each().fold(false, |wanted, watch| watch.wants(plan, node) || wanted)
+        self.each().any(|watch| watch.wants(plan, node))
     }
 
     fn ran(&mut self, report: &NodeReport<'_>) {
