@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test`, `cargo xtask bench`, `cargo xtask models`.
+//! Developer commands: `cargo xtask test`, `cargo xtask loom`, `cargo xtask bench`, `cargo xtask models`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ enum Task {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
+    /// Run the thread pool under the model checker loom. `test` without a filter does, too.
+    Loom,
     /// Fetch the models the tests use and print where they are.
     Models,
     /// Measure prompt and generation speed of every test model.
@@ -35,6 +37,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Task::Test { filter } => test(filter.as_deref()),
+        Task::Loom => loom(),
         Task::Models => models().map(|(_, paths)| paths.iter().for_each(|p| println!("{}", p.display()))),
         Task::Bench { arguments } => bench(&arguments),
     };
@@ -55,7 +58,16 @@ fn test(filter: Option<&str>) -> Result<(), String> {
     if let Some(filter) = filter {
         command.args(["--", filter]);
     }
-    run(&mut command)
+    run(&mut command)?;
+    if filter.is_none() { loom() } else { Ok(()) }
+}
+
+/// `docs/concurrency.md` says what this shows. Of the flags' effects nothing is shared with other builds, hence the
+/// folder of its own.
+fn loom() -> Result<(), String> {
+    let mut command = cargo(&["test", "--package", "minfer-backend-cpu", "--lib", "--locked", "pool::model"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root().join("target/loom"));
+    run(command.env("CARGO_PROFILE_DEV_DEBUG", "0"))
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {

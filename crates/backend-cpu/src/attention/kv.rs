@@ -220,7 +220,7 @@ pub(super) trait Element: Copy + Default {
         let mut a = [Self::default(); LANES];
         // SAFETY: the caller vouches for `n` reads; `a` has room for 16.
         unsafe {
-            std::ptr::copy_nonoverlapping(p, a.as_mut_ptr(), n);
+            std::ptr::copy_nonoverlapping(p.cast::<u8>(), a.as_mut_ptr().cast(), n * size_of::<Self>());
             Self::load(s, a.as_ptr())
         }
     }
@@ -235,7 +235,7 @@ pub(super) trait Element: Copy + Default {
         // SAFETY: the caller vouches for `n` writes; `a` has room for 16.
         unsafe {
             Self::store(s, a.as_mut_ptr(), v);
-            std::ptr::copy_nonoverlapping(a.as_ptr(), p, n);
+            std::ptr::copy_nonoverlapping(a.as_ptr().cast::<u8>(), p.cast(), n * size_of::<Self>());
         }
     }
 }

@@ -132,7 +132,7 @@ unsafe fn step<S: Simd, F: Format, const N: usize, const STEP: usize>(s: S, at: 
         };
         for sub in 0..subs {
             for t in 0..N {
-                sink.sums[sub][t] = s.splat_i(*at.init.add((block * F::SUBS + sub) * N + t));
+                sink.sums[sub][t] = s.splat_i(at.init.add((block * F::SUBS + sub) * N + t).read_unaligned());
             }
         }
         F::weights::<S, STEP>(s, at.quants, &mut sink);
@@ -142,11 +142,15 @@ unsafe fn step<S: Simd, F: Format, const N: usize, const STEP: usize>(s: S, at: 
             let (b, sum) = (block + sub / F::SUBS, block * F::SUBS + sub);
             for t in 0..N {
                 let n = s.bits_f(sink.sums[sub][t]);
-                let nd = s.fma(n, s.splat(*at.x.d.add(b * N + t)), s.splat(*at.x.c.add(b * N + t)));
+                let nd = s.fma(
+                    n,
+                    s.splat(at.x.d.add(b * N + t).read_unaligned()),
+                    s.splat(at.x.c.add(b * N + t).read_unaligned()),
+                );
                 acc[t] = s.fma(nd, scale, acc[t]);
                 if F::MIN {
                     let min = F::min(s, at.meta, in_unit);
-                    acc[t] = s.fma(min, s.splat(*at.mins.add(sum * N + t)), acc[t]);
+                    acc[t] = s.fma(min, s.splat(at.mins.add(sum * N + t).read_unaligned()), acc[t]);
                 }
             }
         }

@@ -105,7 +105,7 @@ impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const
             for sub in 0..blocks * SUBS {
                 let mut sums = [[s.splat_i(0); N]; G];
                 for t in 0..N {
-                    let init = s.splat_i(*x.init.add(t));
+                    let init = s.splat_i(x.init.add(t).read_unaligned());
                     for g in 0..G {
                         sums[g][t] = init;
                     }
@@ -131,13 +131,13 @@ impl<const SUBS: usize, const MIN: bool, const WIDE: bool, const G: usize, const
                     scales[g] = s.load(w[g].scales.add(sub * GROUP_ROWS));
                 }
                 for t in 0..N {
-                    let (d, c) = (s.splat(*x.d.add(t)), s.splat(*x.c.add(t)));
+                    let (d, c) = (s.splat(x.d.add(t).read_unaligned()), s.splat(x.c.add(t).read_unaligned()));
                     for g in 0..G {
                         let nd = s.fma(s.bits_f(sums[g][t]), d, c);
                         acc[g][t] = s.fma(nd, scales[g], acc[g][t]);
                         if MIN {
                             let min = s.load(w[g].mins.add(sub * GROUP_ROWS));
-                            acc[g][t] = s.fma(min, s.splat(*x.mins.add(t)), acc[g][t]);
+                            acc[g][t] = s.fma(min, s.splat(x.mins.add(t).read_unaligned()), acc[g][t]);
                         }
                     }
                 }

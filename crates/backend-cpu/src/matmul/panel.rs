@@ -103,8 +103,8 @@ impl<F: Format> WithSimd for Inits<F> {
                     for half in 0..2 {
                         for t in 0..tile.n {
                             let at = (block * 2 + half) * tile.n + t;
-                            *scratch.act_mins.add(at) =
-                                *tile.d.add(block * tile.n + t) * *sums.add(at) as f32;
+                            *scratch.act_mins.add(at) = tile.d.add(block * tile.n + t).read_unaligned()
+                                * sums.add(at).read_unaligned() as f32;
                         }
                     }
                 }

@@ -5,22 +5,26 @@
 //! (dynamic), so hundreds of ops cost one wake-up. Between jobs the workers spin for a moment and then sleep: an idle
 //! pool uses no CPU. A run allocates nothing.
 
+#[cfg(all(test, loom))]
+mod model;
 mod state;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
 use self::state::{Barrier, BarrierFault, Completion, Mailbox, Padded};
+use self::sync::{
+    Arc, AtomicUsize, Builder, JoinHandle, Mutex, MutexGuard, Ordering, Thread, UnsafeCell, current,
+    thread_local, unpark,
+};
 
 /// Why a pool could not be made or a job did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -129,13 +133,13 @@ struct Inside;
 
 impl Inside {
     fn enter() -> Result<Self, PoolError> {
-        if INSIDE_A_JOB.replace(true) { Err(PoolError::Nested) } else { Ok(Self) }
+        if INSIDE_A_JOB.with(|inside| inside.replace(true)) { Err(PoolError::Nested) } else { Ok(Self) }
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE_A_JOB.set(false);
+        INSIDE_A_JOB.with(|inside| inside.set(false));
     }
 }
 
@@ -169,7 +173,7 @@ impl ThreadPool {
         let mut pool = Self { shared, submit: Mutex::new(()), handles: Vec::with_capacity(threads - 1) };
         for index in 1..threads {
             let shared = pool.shared.clone();
-            let handle = thread::Builder::new()
+            let handle = Builder::new()
                 .name(format!("minfer-{index}"))
                 .spawn(move || shared.work(index))
                 .map_err(|source| PoolError::Spawn { index, source })?;
@@ -218,7 +222,7 @@ impl Drop for ThreadPool {
     fn drop(&mut self) {
         for (mailbox, handle) in self.shared.mailboxes.iter().zip(&self.handles) {
             if mailbox.0.close() {
-                handle.thread().unpark();
+                unpark(handle.thread());
             }
         }
         for handle in self.handles.drain(..) {
@@ -244,15 +248,13 @@ impl Shared {
         // SAFETY: only the lifetime changes. Workers call it before they count down `completion`, and this function
         // does not return before that count is zero.
         let function = unsafe { std::mem::transmute::<*const JobFn<'_>, *const JobFn<'static>>(function) };
+        let job = Job { function: Some(function), count, submitter: (count > 1).then(current) };
         // SAFETY: no worker runs now (see the impl of Sync).
-        unsafe {
-            *self.job.get() =
-                Job { function: Some(function), count, submitter: (count > 1).then(thread::current) };
-        }
+        self.job.with_mut(|shared| unsafe { *shared = job });
         let threads = self.threads.get().map_or(&[][..], |t| t);
         for (mailbox, thread) in self.mailboxes.iter().zip(threads).take(count - 1) {
             if mailbox.0.post() {
-                thread.unpark();
+                unpark(thread);
             }
         }
         self.execute(f, 0, count);
@@ -265,17 +267,17 @@ impl Shared {
 
     /// The life of worker thread `index`.
     fn work(&self, index: usize) {
-        INSIDE_A_JOB.set(true);
+        INSIDE_A_JOB.with(|inside| inside.set(true));
         while self.mailboxes[index - 1].0.wait(self.config.idle_spin) {
             // SAFETY: a job was posted to us, so the submitter does not touch it until we have finished.
-            let job = unsafe { &*self.job.get() };
-            if let Some(function) = job.function {
+            let (function, count) = self.job.with(|job| unsafe { ((*job).function, (*job).count) });
+            if let Some(function) = function {
                 // SAFETY: the closure outlives the job, which ends with `finish` below.
-                self.execute(unsafe { &*function }, index, job.count);
+                self.execute(unsafe { &*function }, index, count);
             }
             self.completion.0.finish(|| {
                 // SAFETY: asked only while the submitter sleeps, so the job is still ours to read.
-                unsafe { &*self.job.get() }.submitter.clone().unwrap_or_else(thread::current)
+                self.job.with(|job| unsafe { (*job).submitter.clone() }).unwrap_or_else(current)
             });
         }
     }
@@ -299,12 +301,14 @@ impl Shared {
 
     /// Unparks all participants of the current job.
     fn wake(&self, count: usize) {
-        // SAFETY: called by a participant of the job, during the job.
-        if let Some(submitter) = unsafe { &(*self.job.get()).submitter } {
-            submitter.unpark();
-        }
+        self.job.with(|job| {
+            // SAFETY: called by a participant of the job, during the job.
+            if let Some(submitter) = unsafe { &(*job).submitter } {
+                unpark(submitter);
+            }
+        });
         for thread in self.threads.get().into_iter().flatten().take(count - 1) {
-            thread.unpark();
+            unpark(thread);
         }
     }
 }

@@ -3,9 +3,11 @@
 //! Each word carries its "somebody sleeps" bit, so a waker learns from the very operation that publishes the event
 //! whether it has to unpark anyone. There is no second variable to race with, hence no lost wake-up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::sync::{AtomicU32, Ordering, Thread, park, spin_loop, yield_now};
+use super::sync::{
+    AtomicU32, Instant, Ordering, SPINS_PER_CLOCK_READ, Thread, YIELDS, park, spin_loop, unpark, yield_now,
+};
 
 /// A value on its own pair of cache lines (adjacent lines are prefetched together on x86).
 #[repr(align(128))]
@@ -22,11 +24,6 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// The clock costs about as much as this many spins, so it is read only that often.
-    const SPINS_PER_CLOCK_READ: u32 = 32;
-    /// Gives an oversubscribed machine the chance to run the thread that is waited for before we sleep.
-    const YIELDS: u32 = 16;
-
     fn new(budget: Duration) -> Self {
         Self { budget, spins: 0, yields: 0, start: None, spun_out: budget.is_zero() }
     }
@@ -36,18 +33,18 @@ impl Backoff {
         if !self.spun_out {
             spin_loop();
             self.spins += 1;
-            if self.spins.is_multiple_of(Self::SPINS_PER_CLOCK_READ) {
+            if self.spins.is_multiple_of(SPINS_PER_CLOCK_READ) {
                 let start = *self.start.get_or_insert_with(Instant::now);
                 self.spun_out = start.elapsed() >= self.budget;
             }
             return true;
         }
-        if self.yields < Self::YIELDS {
-            self.yields += 1;
-            yield_now();
-            return true;
+        if self.yields == YIELDS {
+            return false;
         }
-        false
+        self.yields += 1;
+        yield_now();
+        true
     }
 }
 
@@ -119,7 +116,7 @@ impl Completion {
             // The submitter returns, and may replace the handle, once it sees zero: take the handle first.
             let thread = submitter();
             self.word.store(0, Ordering::Release);
-            thread.unpark();
+            unpark(&thread);
         }
     }
 
@@ -249,7 +246,7 @@ impl Barrier {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Behaviour of the pool as its users see it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 use super::*;
 
@@ -12,6 +13,11 @@ fn pool(threads: usize) -> ThreadPool {
 fn sleepy(threads: usize) -> ThreadPool {
     let config = PoolConfig { threads, idle_spin: Duration::ZERO, barrier_spin: Duration::ZERO };
     ThreadPool::new(config).unwrap()
+}
+
+/// Repetitions for luck to do its work. Miri, some thousand times slower, looks for other faults.
+fn scaled(repetitions: usize) -> usize {
+    if cfg!(miri) { repetitions.div_ceil(100) } else { repetitions }
 }
 
 #[test]
@@ -36,6 +42,7 @@ fn every_worker_runs_once_with_its_index() {
 /// Each worker writes its slot, and after a barrier reads its neighbour's with plain-ordered atomics: a barrier that
 /// opens early or does not publish shows as a stale value.
 fn lockstep(pool: &ThreadPool, runs: usize, rounds: u64) {
+    let runs = scaled(runs);
     let count = pool.size();
     let slots: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     for run in 0..runs {
@@ -77,7 +84,8 @@ fn parking_paths_lose_no_wakeup() {
 fn next_hands_out_each_number_once_and_restarts_at_a_barrier() {
     let pool = pool(3);
     let hits: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
-    for _ in 0..50 {
+    let runs = scaled(50);
+    for _ in 0..runs {
         pool.run(|w| {
             for _ in 0..4 {
                 loop {
@@ -93,7 +101,7 @@ fn next_hands_out_each_number_once_and_restarts_at_a_barrier() {
         })
         .unwrap();
     }
-    assert!(hits.iter().all(|h| h.load(Relaxed) == 50 * 4));
+    assert!(hits.iter().all(|h| h.load(Relaxed) == runs * 4));
 }
 
 #[test]
@@ -124,7 +132,7 @@ fn inv28_submissions_from_eight_threads_are_serialized() {
         for marker in 1..=8 {
             let (pool, owner) = (&pool, &owner);
             scope.spawn(move || {
-                for _ in 0..100 {
+                for _ in 0..scaled(100) {
                     let mine: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
                     pool.run(|w| {
                         if w.index() == 0 {

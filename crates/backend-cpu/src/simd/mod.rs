@@ -96,7 +96,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let mut a = [0f32; LANES];
         // SAFETY: the caller vouches for `n` reads; `a` has room for 16.
         unsafe {
-            std::ptr::copy_nonoverlapping(p, a.as_mut_ptr(), n.min(LANES));
+            std::ptr::copy_nonoverlapping(
+                p.cast::<u8>(),
+                a.as_mut_ptr().cast(),
+                n.min(LANES) * size_of::<f32>(),
+            );
             self.load(a.as_ptr())
         }
     }
@@ -111,7 +115,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: the caller vouches for `n` writes; `a` has room for 16.
         unsafe {
             self.store(a.as_mut_ptr(), v);
-            std::ptr::copy_nonoverlapping(a.as_ptr(), p, n.min(LANES));
+            std::ptr::copy_nonoverlapping(a.as_ptr().cast::<u8>(), p.cast(), n.min(LANES) * size_of::<f32>());
         }
     }
 
