@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::{Program, Queue, buffer};
-use super::{FaultKind, SimControl, SimOptions, Site, World};
+use super::{FaultKind, Ran, SimControl, SimOptions, Site, World};
 use crate::graph::dtype_bytes;
 use crate::{
     Backend, BoundOp, BufferId, DeviceError, DeviceInfo, Event, KvTable, OpQuery, Operand, Place, ProgramId,
@@ -151,15 +151,16 @@ impl SimDevice {
             }
             Some(FaultKind::Hang) => self.hangs = true,
         }
-        let mut launch = self.options.launch;
+        let Self { options, queue, world, .. } = self;
+        let mut launch = options.launch;
         for program in programs {
-            let mut takes = Duration::ZERO;
-            for (op, _) in &program.ops {
+            let takes = program.ops.iter().map(|(op, _)| {
                 let bytes: usize = op.sources.iter().chain([&op.result]).map(Operand::bytes).sum();
-                takes += launch + seconds(bytes, self.options.bandwidth);
+                let takes = launch + seconds(bytes, options.bandwidth);
                 launch = if replayed { Duration::ZERO } else { launch };
-            }
-            self.queue.push(Arc::clone(program), self.world.now(), takes, stale);
+                takes
+            });
+            queue.push(Arc::clone(program), world.now(), takes, stale);
         }
         Ok(())
     }
@@ -182,7 +183,8 @@ impl SimDevice {
                 }
             };
             if result.is_ok() {
-                self.world.ran(&self.name, op.node);
+                let (begin, end) = pending.next_span();
+                self.world.ran(Ran { device: Arc::clone(&self.name), node: op.node, begin, end });
             }
             pending.done += 1;
             let spoilt = if pending.stale { buffer(op.result.place) } else { None };

@@ -34,10 +34,25 @@ pub(super) struct Pending {
     pub program: Arc<Program>,
     /// How many of its operations have run.
     pub done: usize,
-    /// When the device will have finished it.
-    pub finish: Duration,
+    /// When the device will have begun it.
+    pub start: Duration,
+    /// When the device will have finished each of its operations.
+    pub ends: Vec<Duration>,
     /// Whether it uses addresses that no longer hold: then its results are poison.
     pub stale: bool,
+}
+
+impl Pending {
+    /// When the device will have finished it.
+    fn finish(&self) -> Duration {
+        self.ends.last().copied().unwrap_or(self.start)
+    }
+
+    /// When the device begins and finishes the operation that is next.
+    pub fn next_span(&self) -> (Duration, Duration) {
+        let begin = self.done.checked_sub(1).map_or(self.start, |before| self.ends[before]);
+        (begin, self.ends[self.done])
+    }
 }
 
 /// What was handed over, in order.
@@ -51,16 +66,30 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn push(&mut self, program: Arc<Program>, starts: Duration, takes: Duration, stale: bool) {
+    /// Hands over a program at a time; `takes` holds the time of each of its operations.
+    pub fn push(
+        &mut self,
+        program: Arc<Program>,
+        at: Duration,
+        takes: impl Iterator<Item = Duration>,
+        stale: bool,
+    ) {
         self.submitted += 1;
-        self.busy_until = self.busy_until.max(starts) + takes;
-        let (number, finish) = (self.submitted, self.busy_until);
-        self.entries.push_back(Pending { number, program, done: 0, finish, stale });
+        let start = self.busy_until.max(at);
+        let mut end = start;
+        let ends: Vec<Duration> = takes
+            .map(|t| {
+                end += t;
+                end
+            })
+            .collect();
+        self.busy_until = end;
+        self.entries.push_back(Pending { number: self.submitted, program, done: 0, start, ends, stale });
     }
 
     /// When the work up to an event is done; `None` if it is already.
     pub fn finish_of(&self, event: u64) -> Option<Duration> {
-        self.entries.iter().filter(|p| p.number <= event).map(|p| p.finish).next_back()
+        self.entries.iter().filter(|p| p.number <= event).map(Pending::finish).next_back()
     }
 
     /// The first program in flight, if it is part of the work up to an event.

@@ -28,6 +28,10 @@ pub struct Ran {
     pub device: Arc<str>,
     /// The node.
     pub node: NodeId,
+    /// When the device began it, in virtual time.
+    pub begin: Duration,
+    /// When it had finished it.
+    pub end: Duration,
 }
 
 impl World {
@@ -68,8 +72,8 @@ impl World {
         shared.now = shared.now.max(time);
     }
 
-    pub(super) fn ran(&self, device: &Arc<str>, node: NodeId) {
-        self.lock().log.push(Ran { device: Arc::clone(device), node });
+    pub(super) fn ran(&self, ran: Ran) {
+        self.lock().log.push(ran);
     }
 
     pub(super) fn record(&self, begins: bool) {
