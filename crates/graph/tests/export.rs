@@ -211,7 +211,7 @@ impl Dot {
                 }
                 _ => {
                     attributes(tokens);
-                    if first != "node" {
+                    if first != "node" && first != "edge" {
                         self.vertices.push(first);
                     }
                 }
