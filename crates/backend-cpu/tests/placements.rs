@@ -27,5 +27,5 @@ fn any_placement_gives_the_bits_of_one_cpu_second_half() {
 
 #[test]
 fn any_placement_gives_the_bits_of_one_cpu_on_two_threads() {
-    pass(2, 40_000, 500);
+    pass(2, 40_000, 200);
 }
