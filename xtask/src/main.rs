@@ -99,7 +99,7 @@ struct Lines;
 
 impl Progress for Lines {
     fn start(&mut self, label: &str, total: u64) {
-        eprintln!("{label}: fetching {} MB", total.div_ceil(1_000_000));
+        eprintln!("{label}: fetching {} MiB", total.div_ceil(1 << 20));
     }
 
     fn advance(&mut self, _bytes: u64) {}
