@@ -48,6 +48,14 @@ pub enum Error {
         /// Why it is refused.
         reason: &'static str,
     },
+    /// A model of the hub, written as other programs write it.
+    #[error("there is no file {name}; for the Hugging Face hub's model write {meant}")]
+    Meant {
+        /// What was asked for.
+        name: String,
+        /// The name that [`ModelRef::parse`](crate::ModelRef::parse) takes.
+        meant: String,
+    },
     /// The model is not in the store.
     #[error("{0} is not in the model store")]
     NotInstalled(String),

@@ -92,6 +92,7 @@ impl Store {
             fs::remove_file(path).context("remove", path)?;
             let _ = fs::remove_file(stamp_path(path));
             slot.discard_partials()?;
+            slot.remove_lock();
             removed += 1;
         }
         if removed == 0 {

@@ -46,7 +46,8 @@ impl ModelRef {
     ///
     /// # Errors
     /// [`Error::UnknownModel`] with similar names; [`Error::BadName`] for a name that is empty, holds control
-    /// characters, or would leave the store's folder.
+    /// characters, or would leave the store's folder; [`Error::Meant`] for a repository or an address of the hub that is not
+    /// written as `hf:…`.
     pub fn parse(name: &str) -> Result<Self, Error> {
         let bad = |reason| Err(Error::BadName { name: name.to_owned(), reason });
         if name.is_empty() {
@@ -66,6 +67,14 @@ impl ModelRef {
         }
         if let Some(entry) = catalog::find(name) {
             return Ok(ModelRef::Catalog(entry));
+        }
+        if let Some(meant) = meant_hub(name) {
+            return Err(Error::Meant { name: name.to_owned(), meant });
+        }
+        if name.contains("://") {
+            return bad(
+                "it is an address; a model is a path, a name of the catalog, or hf:org/repo[:quant|file]",
+            );
         }
         let separator = name.contains('/') || name.contains(std::path::MAIN_SEPARATOR);
         if separator || has_gguf_ending(name) || Path::new(name).exists() {
@@ -131,6 +140,25 @@ impl fmt::Display for HubRef {
             Selector::Quant(text) | Selector::File(text) => write!(f, ":{text}"),
         }
     }
+}
+
+/// The `hf:` name of what is written as other programs write it: an address of the hub, `hf.co/org/repo[:quant]`, or a bare
+/// `org/repo` where no such path is.
+fn meant_hub(name: &str) -> Option<String> {
+    const HOSTS: [&str; 3] = ["huggingface.co/", "www.huggingface.co/", "hf.co/"];
+    let bare = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
+    let on_hub = HOSTS.iter().find_map(|host| bare.strip_prefix(host));
+    let Some(path) = on_hub else {
+        let hub = HubRef::parse(name).ok().filter(|_| !has_gguf_ending(name) && !Path::new(name).exists())?;
+        return Some(hub.to_string());
+    };
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    let mut parts = path.splitn(5, '/').filter(|part| !part.is_empty());
+    let repo = format!("{}/{}", parts.next()?, parts.next()?);
+    // org/repo/resolve/REVISION/FILE, also with blob or raw.
+    let file = parts.nth(2).filter(|file| has_gguf_ending(file));
+    let text = file.map_or_else(|| repo.clone(), |file| format!("{repo}:{file}"));
+    HubRef::parse(&text).ok().map(|hub| hub.to_string())
 }
 
 pub(crate) fn has_gguf_ending(name: &str) -> bool {
@@ -231,6 +259,32 @@ mod tests {
             let result = ModelRef::parse(name);
             assert!(matches!(result, Err(Error::BadName { .. })), "{name:?}: {result:?}");
         }
+    }
+
+    #[test]
+    fn what_other_programs_call_a_model_is_refused_with_its_name_here() {
+        for (name, wanted) in [
+            ("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+            ("a/b:q4_0", "hf:a/b:q4_0"),
+            ("hf.co/a/b:Q4_0", "hf:a/b:Q4_0"),
+            ("https://huggingface.co/a/b", "hf:a/b"),
+            ("https://huggingface.co/a/b/", "hf:a/b"),
+            ("https://huggingface.co/a/b/tree/main", "hf:a/b"),
+            ("https://huggingface.co/a/b/resolve/main/c/d.gguf?download=true", "hf:a/b:c/d.gguf"),
+            ("http://huggingface.co/a/b/blob/main/d.gguf", "hf:a/b:d.gguf"),
+        ] {
+            let error = ModelRef::parse(name).unwrap_err();
+            let Error::Meant { meant, .. } = &error else { panic!("{name}: {error:?}") };
+            assert_eq!(meant, wanted, "{name}");
+            assert_eq!(ModelRef::parse(meant).unwrap().to_string(), wanted);
+        }
+        let elsewhere = ModelRef::parse("https://example.org/a/b.gguf");
+        assert!(matches!(elsewhere, Err(Error::BadName { .. })), "{elsewhere:?}");
+        // A folder that is there is what its name says; opening it tells what is wrong with it.
+        let dir = tempfile::tempdir_in(".").unwrap();
+        std::fs::create_dir(dir.path().join("b")).unwrap();
+        let name = format!("{}/b", dir.path().file_name().unwrap().to_str().unwrap());
+        assert_eq!(ModelRef::parse(&name).unwrap(), ModelRef::Path(name.into()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const PARTIAL_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) struct Slot {
     dir: PathBuf,
     file: String,
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Slot {
@@ -31,23 +31,28 @@ impl Slot {
     pub(crate) fn acquire(dir: &Path, file: &str, progress: &mut dyn Progress) -> Result<Self, Error> {
         fs::create_dir_all(dir).context("create the folder", dir)?;
         let path = dir.join(format!(".{file}.lock"));
-        let lock = open_lock(&path)?;
-        let held = match lock.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock) => {
-                progress.notice(&format!("{file}: another process is fetching it; waiting"));
-                lock.lock().context("lock", &path)?;
-                true
+        let lock = loop {
+            let lock = open_lock(&path)?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    progress.notice(&format!("{file}: another process is fetching it; waiting"));
+                    lock.lock().context("lock", &path)?;
+                }
+                Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {
+                    progress.notice(&format!("{}: this file system has no locks", dir.display()));
+                    break None;
+                }
+                Err(TryLockError::Error(e)) => {
+                    return Err(Err::<(), _>(e).context("lock", &path).unwrap_err().into());
+                }
             }
-            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {
-                progress.notice(&format!("{}: this file system has no locks", dir.display()));
-                false
-            }
-            Err(TryLockError::Error(e)) => {
-                return Err(Err::<(), _>(e).context("lock", &path).unwrap_err().into());
+            // Whoever held it may have removed the file: a lock on what nobody finds any more locks nobody out.
+            if is_still_at(&lock, &path) {
+                break Some(lock);
             }
         };
-        let slot = Slot { dir: dir.to_owned(), file: file.to_owned(), _lock: held.then_some(lock) };
+        let slot = Slot { dir: dir.to_owned(), file: file.to_owned(), lock };
         slot.sweep();
         Ok(slot)
     }
@@ -85,6 +90,14 @@ impl Slot {
         sync_dir(&self.dir);
         Stamp::write(&target, sha256)?;
         Ok(target)
+    }
+
+    /// Gives the place up for good, with its lock file where that is safe.
+    pub(crate) fn remove_lock(self) {
+        if cfg!(unix) && self.lock.is_some() {
+            // Held to the end; one that waits for it finds out and makes a new one.
+            let _ = fs::remove_file(self.dir.join(format!(".{}.lock", self.file)));
+        }
     }
 
     /// Removes this slot's working folder and every partial download that is old and not being made.
@@ -135,6 +148,21 @@ impl Drop for WorkDir {
 
 fn open_lock(path: &Path) -> Result<File, IoError> {
     File::options().create(true).truncate(false).write(true).open(path).context("open", path)
+}
+
+/// Whether `file` is what is found at `path`.
+#[cfg(unix)]
+fn is_still_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |m: fs::Metadata| (m.dev(), m.ino());
+    let there = fs::metadata(path).map(id);
+    there.is_ok_and(|there| file.metadata().map(id).is_ok_and(|held| held == there))
+}
+
+/// Nobody removes lock files here.
+#[cfg(not(unix))]
+fn is_still_at(_file: &File, _path: &Path) -> bool {
+    true
 }
 
 /// Whether nobody is making `dir/file`.
@@ -215,6 +243,35 @@ mod tests {
         let _slot = Slot::acquire(dir.path(), "e.gguf", &mut Silent).unwrap();
         let left: Vec<bool> = [&old, &fresh, &busy, &model, &own].iter().map(|p| p.exists()).collect();
         assert_eq!(left, [false, true, true, true, false]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn one_who_waited_for_a_lock_file_that_was_removed_shares_the_new_one() {
+        struct Waiting(std::sync::mpsc::Sender<()>);
+        impl Progress for Waiting {
+            fn start(&mut self, _label: &str, _total: u64) {}
+            fn advance(&mut self, _bytes: u64) {}
+            fn finish(&mut self) {}
+            fn notice(&mut self, _line: &str) {
+                self.0.send(()).unwrap();
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".m.gguf.lock");
+        let first = Slot::acquire(dir.path(), "m.gguf", &mut Silent).unwrap();
+        let (sender, waits) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| Slot::acquire(dir.path(), "m.gguf", &mut Waiting(sender)).unwrap());
+            waits.recv().unwrap();
+            first.remove_lock();
+            let second = second.join().unwrap();
+            // Whoever comes now is locked out.
+            let third = open_lock(&path).unwrap();
+            assert!(matches!(third.try_lock(), Err(TryLockError::WouldBlock)));
+            second.remove_lock();
+            assert!(!path.exists());
+        });
     }
 
     #[test]
