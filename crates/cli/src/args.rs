@@ -78,6 +78,23 @@ pub struct ModelArgs {
     pub model: Option<String>,
 }
 
+/// The model to use, in a command that is about nothing else.
+#[derive(Debug, Args)]
+pub struct SubjectArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The model, as -m
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    positional: Option<String>,
+}
+
+impl SubjectArgs {
+    /// Its name, if one is given.
+    pub fn name(&self) -> Option<&str> {
+        self.positional.as_deref().or(self.model.model.as_deref())
+    }
+}
+
 /// How the devices are used.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Device options")]
@@ -124,6 +141,6 @@ pub struct ContextArgs {
 }
 
 /// Reads a count that may not be 0, by the rule that variables and the file have as well.
-fn positive(text: &str) -> Result<usize, String> {
+pub fn positive(text: &str) -> Result<usize, String> {
     usize::from_text(text).ok_or_else(|| format!("expected {}", usize::EXPECTED))
 }

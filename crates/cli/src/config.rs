@@ -172,7 +172,7 @@ impl Sources {
             other => other.map_err(|source| ConfigError::Read { path: path.clone(), source })?,
         };
         self.file = toml::from_str(&text)
-            .map_err(|e| ConfigError::Syntax { path: path.clone(), problem: e.to_string() })?;
+            .map_err(|e| ConfigError::Syntax { path: path.clone(), problem: problem(&text, &e) })?;
         self.path = path;
         Ok(())
     }
@@ -292,6 +292,13 @@ impl Sources {
             }),
         }
     }
+}
+
+/// Where a file is not TOML, and why; the library's own words are a drawing of several lines.
+fn problem(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |at| at + 1));
+    format!("line {line}, column {}: {}", before[start..].chars().count() + 1, error.message())
 }
 
 #[cfg(test)]

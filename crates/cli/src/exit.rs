@@ -16,10 +16,10 @@ pub const INTERRUPTED: u8 = 130;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The command line does not parse, or asks for help; holds how it is to be shown.
+    /// Not a failure, or nothing to do: the parser's help.
     #[error("{0}")]
-    Arguments(clap::Error),
-    /// Flags that parse but make no sense together.
+    Help(clap::Error),
+    /// A command line that does not parse, or flags that make no sense together.
     #[error("{0}")]
     Usage(String),
     /// The environment or the configuration file.
@@ -42,16 +42,10 @@ pub enum Failure {
     Interrupted,
 }
 
-impl From<clap::Error> for Failure {
-    fn from(error: clap::Error) -> Self {
-        Self::Arguments(error)
-    }
-}
-
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Arguments(_) | Self::Usage(_) | Self::Config(_) => 2,
+            Self::Help(_) | Self::Usage(_) | Self::Config(_) => 2,
             Self::Store(_) => 3,
             Self::Engine(error) => match error.kind() {
                 ErrorKind::Model => 3,
@@ -70,8 +64,7 @@ impl Failure {
     pub fn report(&self) {
         match self {
             // Where standard error cannot be written to, nobody is there to tell.
-            Self::Arguments(error) if shows_help(error) => drop(error.print()),
-            Self::Arguments(error) => say(in_one_line(&error.render().to_string())),
+            Self::Help(error) => drop(error.print()),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Self::Interrupted => {}
             error => say(format_args!("error: {}", one_line(&error.to_string()))),
@@ -79,24 +72,12 @@ impl Failure {
     }
 }
 
-fn shows_help(error: &clap::Error) -> bool {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
-    matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion)
-}
-
-/// What the parser's message says above its usage.
-fn in_one_line(message: &str) -> String {
-    let message = message.split("\n\nUsage:").next().unwrap_or(message);
-    let message = message.split("\n\nFor more information").next().unwrap_or(message);
-    one_line(message)
-}
-
 /// Prints what went wrong, if anything, and gives the exit code.
 pub fn code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Help and version that were asked for are output as any other.
-        Err(Failure::Arguments(error)) if !error.use_stderr() => {
+        Err(Failure::Help(error)) if !error.use_stderr() => {
             let printed = error.print().and_then(|()| io::stdout().flush());
             code(printed.map_err(Failure::Output))
         }
@@ -122,13 +103,6 @@ pub fn report_panics() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_are_one_line_without_the_usage() {
-        let text = "error: unexpected argument '-z' found\n\n  tip: use it\n\nUsage: minfer\n\nFor more information, try";
-        assert_eq!(in_one_line(text), "error: unexpected argument '-z' found tip: use it");
-        assert_eq!(in_one_line("a\n  b"), "a b");
-    }
 
     #[test]
     fn each_kind_of_failure_has_its_code() {

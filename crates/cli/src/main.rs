@@ -11,6 +11,7 @@ mod argv;
 mod commands;
 mod config;
 mod exit;
+mod ids;
 mod interrupt;
 mod model;
 mod output;
@@ -19,6 +20,7 @@ mod prompt;
 mod read;
 mod sampling;
 mod settings;
+mod usage;
 
 fn main() -> std::process::ExitCode {
     exit::report_panics();

@@ -8,17 +8,31 @@ use minfer_gguf::Gguf;
 use minfer_hub::ModelRef;
 use minfer_tokenizer::Tokenizer;
 
-use crate::config::Config;
+use crate::config::{Config, Origin};
 use crate::exit::Failure;
-use crate::progress::{Bar, Transfers, say};
+use crate::progress::{Bar, Transfers, notice, say};
 
 /// The file of a model, fetched if it is not here.
 pub fn path(name: &str, config: &Config) -> Result<PathBuf, Failure> {
     match ModelRef::parse(name)? {
         // Whoever opens it says best what is wrong with it.
         ModelRef::Path(path) => Ok(path),
-        model => Ok(config.store()?.pull(&model, &mut Transfers::default())?),
+        model => pull(&model, config),
     }
+}
+
+/// The file of a model in the folder of models, fetched if it is not here.
+pub fn pull(model: &ModelRef, config: &Config) -> Result<PathBuf, Failure> {
+    let store = config.store()?;
+    let named = config.shown.iter().any(|s| s.key == "models" && s.origin != Origin::Default);
+    // Of a folder that somebody has named, it is a surprise.
+    if named && !store.dir().exists() {
+        notice(&format!(
+            "the folder of models {} does not exist yet, it will be made",
+            store.dir().display()
+        ));
+    }
+    Ok(store.pull(model, &mut Transfers::default())?)
 }
 
 /// A loaded model. When the command is done with it, well or not, it says where the time went, if that is asked for.
@@ -52,6 +66,7 @@ pub fn load(config: &Config) -> Result<Loaded, Failure> {
     let mut bar = Bar::bytes("loading");
     let engine = Engine::load(path, &config.engine, &mut |p| bar.set(p.done, p.total))?;
     drop(bar);
+    remarks(&engine, config).for_each(|line| notice(&line));
     if config.verbose {
         let info = engine.info();
         let devices = engine.devices();
@@ -74,6 +89,27 @@ pub fn load(config: &Config) -> Result<Loaded, Failure> {
     Ok(Loaded(engine))
 }
 
+/// What is allowed and seldom meant.
+fn remarks(engine: &Engine, config: &Config) -> impl Iterator<Item = String> {
+    let options = &config.engine;
+    let cpus = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    let threads = too_many_threads(options.threads.max(options.threads_batch), cpus);
+    threads.into_iter().chain(too_long_a_context(engine.n_ctx(), engine.info().context_length))
+}
+
+fn too_many_threads(threads: usize, cpus: usize) -> Option<String> {
+    let s = if cpus == 1 { "" } else { "s" };
+    (threads > cpus).then(|| format!("{threads} threads on {cpus} CPU{s}: slower than {cpus}"))
+}
+
+fn too_long_a_context(n_ctx: usize, trained: usize) -> Option<String> {
+    (n_ctx > trained).then(|| {
+        format!(
+            "a context of {n_ctx} tokens: the model was trained for {trained}, and may not make sense beyond"
+        )
+    })
+}
+
 /// Opens a model's file without loading weights.
 pub fn open(name: &str, config: &Config) -> Result<Gguf, Failure> {
     Ok(Gguf::open(path(name, config)?).map_err(minfer_engine::EngineError::from)?)
@@ -85,4 +121,18 @@ pub fn tokenizer(config: &Config) -> Result<Tokenizer, Failure> {
     let gguf = Gguf::open(&path).map_err(minfer_engine::EngineError::from)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata());
     Ok(tokenizer.map_err(|source| minfer_engine::EngineError::Tokenizer { path, source })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_too_much_is_remarked_upon() {
+        assert_eq!(too_many_threads(8, 2).unwrap(), "8 threads on 2 CPUs: slower than 2");
+        assert_eq!(too_many_threads(2, 1).unwrap(), "2 threads on 1 CPU: slower than 1");
+        assert_eq!(too_many_threads(2, 2), None);
+        assert!(too_long_a_context(8193, 8192).unwrap().starts_with("a context of 8193 tokens: the model"));
+        assert_eq!(too_long_a_context(8192, 8192), None);
+    }
 }

@@ -44,11 +44,13 @@ pub struct Bar {
     label: &'static str,
     style: &'static str,
     started: Instant,
+    patience: Duration,
     bar: Option<ProgressBar>,
     allowed: bool,
 }
 
-const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+const TRANSFER: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes}";
 const COUNT: &str = "{msg} {wide_bar} {pos}/{len} {eta}";
 
 impl Bar {
@@ -64,12 +66,19 @@ impl Bar {
 
     fn new(label: &'static str, style: &'static str) -> Self {
         let allowed = std::io::stderr().is_terminal();
-        Self { label, style, started: Instant::now(), bar: None, allowed }
+        Self { label, style, started: Instant::now(), patience: PATIENCE, bar: None, allowed }
+    }
+
+    /// The same bar, for work that is known to take long.
+    pub fn at_once(mut self) -> Self {
+        self.patience = Duration::ZERO;
+        self
     }
 
     /// So much of the total is done.
     pub fn set(&mut self, done: u64, total: u64) {
-        if !self.allowed || (self.bar.is_none() && (self.started.elapsed() < PATIENCE || done >= total)) {
+        if !self.allowed || (self.bar.is_none() && (self.started.elapsed() < self.patience || done >= total))
+        {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| make_bar(self.label.to_owned(), total, self.style));
@@ -92,14 +101,17 @@ impl Drop for Bar {
 #[derive(Default)]
 pub struct Transfers {
     bar: Option<ProgressBar>,
+    /// What was said to be on its way; of another source of the same nothing needs to be said.
+    announced: Option<String>,
 }
 
 impl minfer_hub::Progress for Transfers {
     fn start(&mut self, label: &str, total: u64) {
         if std::io::stderr().is_terminal() {
-            self.bar = Some(make_bar(label.to_owned(), total, BYTES));
-        } else {
+            self.bar = Some(make_bar(label.to_owned(), total, TRANSFER));
+        } else if self.announced.as_deref() != Some(label) {
             notice(&format!("fetching {label} ({})", crate::output::human_bytes(total)));
+            self.announced = Some(label.to_owned());
         }
     }
 

@@ -7,9 +7,10 @@ use clap::{Args, ValueEnum};
 use minfer_engine::{Engine, EngineError, Feed, Flow, Outputs, Sequence};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, Globals, ModelArgs};
+use crate::args::{DeviceArgs, Globals, SubjectArgs, positive};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
+use crate::progress::Bar;
 use crate::{model, output};
 
 /// Measure how fast a model evaluates prompts and generates
@@ -19,10 +20,7 @@ use crate::{model, output};
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
-    model: ModelArgs,
-    /// The model, as -m
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
-    positional: Option<String>,
+    model: SubjectArgs,
     /// Prompt tokens; 0 skips the test
     #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
     n_prompt: usize,
@@ -33,8 +31,8 @@ pub struct BenchArgs {
     #[arg(short = 'd', long, value_name = "DEPTH", default_value_t = 0)]
     n_depth: usize,
     /// Runs of each test
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repetitions: u32,
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    repetitions: usize,
     /// How to print the results
     #[arg(short, long, value_name = "FORMAT", default_value = "md")]
     output: Format,
@@ -76,7 +74,7 @@ struct Row {
 }
 
 pub fn run(args: BenchArgs, globals: &Globals) -> Result<(), Failure> {
-    let name = args.positional.as_deref().or(args.model.model.as_deref());
+    let name = args.model.name();
     let mut config = Config::load(globals, Flags { model: name, devices: args.devices, ..Flags::default() })?;
     let (p, n, depth) = (args.n_prompt, args.n_gen, args.n_depth);
     if p == 0 && n == 0 {
@@ -87,14 +85,16 @@ pub fn run(args: BenchArgs, globals: &Globals) -> Result<(), Failure> {
     config.engine.n_ctx = Some(depth.saturating_add(p.max(n).max(16)));
 
     let mut engine = model::load(&config)?;
+    let tests: Vec<_> = [(p, 0), (0, n)].into_iter().filter(|(p, n)| p + n > 0).collect();
+    // It is drawn between the runs, never while one is timed.
+    let mut bar = Bar::count("bench").at_once();
+    let (mut runs, total) = (0, tests.len().saturating_mul(args.repetitions) as u64);
+    bar.set(runs, total);
     let mut bench = Bench { ids: RandomIds::new(engine.info().vocab_size), sequence: engine.new_sequence() };
     bench.warm_up(&mut engine, p)?;
     bench.evaluate(&mut engine, depth)?;
     let mut rows = Vec::new();
-    for (n_prompt, n_gen) in [(p, 0), (0, n)] {
-        if n_prompt + n_gen == 0 {
-            continue;
-        }
+    for (n_prompt, n_gen) in tests {
         let mut times = Vec::new();
         for _ in 0..args.repetitions {
             bench.sequence.truncate(depth);
@@ -103,9 +103,12 @@ pub fn run(args: BenchArgs, globals: &Globals) -> Result<(), Failure> {
             } else {
                 bench.evaluate_one_by_one(&mut engine, n_gen)?
             });
+            runs += 1;
+            bar.set(runs, total);
         }
         rows.push(Row::new(&engine, &config, [n_prompt, n_gen, depth], &times));
     }
+    drop(bar);
     match args.output {
         Format::Md => output::text(&markdown(&rows)),
         Format::Csv => output::text(&csv(&rows)),

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use minfer_graph::export::Document;
 
-use crate::args::{DeviceArgs, Globals, ModelArgs};
+use crate::args::{DeviceArgs, Globals, SubjectArgs, positive};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
 use crate::{model, output};
@@ -14,10 +14,10 @@ use crate::{model, output};
 #[derive(Debug, Args)]
 pub struct GraphArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    model: SubjectArgs,
     /// Tokens in the step: 1 is a step of generation, more are a prompt
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    tokens: u32,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    tokens: usize,
     /// How to print it
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
@@ -36,9 +36,9 @@ enum Format {
 }
 
 pub fn run(args: GraphArgs, globals: &Globals) -> Result<(), Failure> {
-    let flags = Flags { model: args.model.model.as_deref(), devices: args.devices, ..Flags::default() };
+    let flags = Flags { model: args.model.name(), devices: args.devices, ..Flags::default() };
     let engine = model::load(&Config::load(globals, flags)?)?;
-    let document = Document::of_plan(&engine.plan(args.tokens as usize)?);
+    let document = Document::of_plan(&engine.plan(args.tokens)?);
     let mut text = match args.format {
         Format::Text => document.to_text(),
         Format::Dot => document.to_dot(),

@@ -9,7 +9,7 @@ use minfer_models::Model;
 use minfer_tokenizer::{Kind, Tokenizer};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Globals, ModelArgs};
+use crate::args::{Globals, SubjectArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
 use crate::{model, output};
@@ -24,17 +24,14 @@ const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     #[command(flatten)]
-    model: ModelArgs,
-    /// The model, as -m
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
-    positional: Option<String>,
+    model: SubjectArgs,
     /// Print one JSON object: file, model, tokenizer, chat_template, metadata, tensors
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: InspectArgs, globals: &Globals) -> Result<(), Failure> {
-    let name = args.positional.as_deref().or(args.model.model.as_deref());
+    let name = args.model.name();
     let config = Config::load(globals, Flags { model: name, ..Flags::default() })?;
     let gguf = model::open(&config.model, &config)?;
     let document = json!({

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::args::{DeviceArgs, Globals, ModelArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
-use crate::{model, output};
+use crate::{ids, model, output};
 
 /// Evaluate token ids and print logits
 ///
@@ -19,9 +19,9 @@ use crate::{model, output};
 pub struct LogitsArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Token ids, separated by commas
-    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
-    ids: Vec<TokenId>,
+    /// Token ids, separated by commas or spaces, or a JSON array of them, as `minfer tokenize` prints it
+    #[arg(long, value_name = "IDS", num_args = 1.., allow_negative_numbers = true, required = true)]
+    ids: Vec<String>,
     /// Print one JSON object: logits, argmax
     #[arg(long)]
     json: bool,
@@ -38,12 +38,16 @@ struct Logits {
 pub fn run(args: LogitsArgs, globals: &Globals) -> Result<(), Failure> {
     let flags = Flags { model: args.model.model.as_deref(), devices: args.devices, ..Flags::default() };
     let mut config = Config::load(globals, flags)?;
-    config.engine.n_ctx = Some(args.ids.len());
+    let ids = ids::parse(&args.ids.join(" "))?;
+    if ids.is_empty() {
+        return Err(minfer_engine::EngineError::EmptyPrompt.into());
+    }
+    config.engine.n_ctx = Some(ids.len());
     let mut engine = model::load(&config)?;
     let mut sequence = engine.new_sequence();
     let mut result = Logits { logits: Vec::new(), argmax: Vec::new() };
     let mut bad = None;
-    let mut feeds = [Feed { sequence: &mut sequence, tokens: &args.ids, outputs: Outputs::From(0) }];
+    let mut feeds = [Feed { sequence: &mut sequence, tokens: &ids, outputs: Outputs::From(0) }];
     engine.forward(&mut feeds, &mut |step| {
         if let Step::Logits { logits, .. } = step {
             match logprobs(logits, 0, 1) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::args::Cli;
@@ -20,21 +20,29 @@ pub struct ManArgs {
 }
 
 pub fn run(args: ManArgs) -> Result<(), Failure> {
-    let mut root = Cli::command();
+    // `minfer help run` is `minfer run --help`; it has no page.
+    let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     if let Some(dir) = args.dir {
-        let write =
-            std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), &dir));
+        let mut pages = std::iter::once(&root).chain(root.get_subcommands()).map(page);
+        let write = std::fs::create_dir_all(&dir)
+            .and_then(|()| pages.try_for_each(|page| page.generate_to(&dir).map(|_| ())));
         return write.map_err(|e| Failure::Usage(format!("--dir {}: {e}", dir.display())));
     }
-    let page = match &args.command {
-        None => root,
+    let command = match &args.command {
+        None => &root,
         Some(name) => match root.find_subcommand(name) {
             None => return Err(Failure::Usage(format!("there is no command {name:?}"))),
-            Some(command) => command.clone(),
+            Some(command) => command,
         },
     };
     let mut text = Vec::new();
-    Man::new(page).render(&mut text).map_err(Failure::Output)?;
+    page(command).render(&mut text).map_err(Failure::Output)?;
     output::bytes(&text)
+}
+
+/// The page of a command; its head names the program, whatever the command is called.
+fn page(command: &Command) -> Man {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_uppercase();
+    Man::new(command.clone()).title(name).source(concat!("minfer ", env!("CARGO_PKG_VERSION")))
 }

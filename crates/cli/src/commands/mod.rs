@@ -24,10 +24,13 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::argv;
 use crate::exit::Failure;
+use crate::usage;
 
 /// Parses the command line and does what it says.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
-    let Cli { globals, command } = Cli::try_parse_from(argv::expand(arguments))?;
+    let arguments = argv::expand(arguments);
+    let parsed = Cli::try_parse_from(&arguments).map_err(|error| usage::failure(error, &arguments));
+    let Cli { globals, command } = parsed?;
     match command {
         Command::Run(args) => run::run(args, &globals),
         Command::Chat(args) => chat::run(args, &globals),

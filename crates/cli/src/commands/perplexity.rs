@@ -8,7 +8,7 @@ use minfer_engine::{Engine, EngineError, Feed, Flow, Outputs, Sequence, Step};
 use minfer_tokenizer::{Special, TokenId};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, Globals, ModelArgs};
+use crate::args::{DeviceArgs, Globals, SubjectArgs};
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
 use crate::progress::Bar;
@@ -22,7 +22,7 @@ use crate::{interrupt, model, output, read};
 #[derive(Debug, Args)]
 pub struct PerplexityArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    model: SubjectArgs,
     /// The text
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
@@ -45,7 +45,7 @@ struct Perplexity {
 }
 
 pub fn run(args: PerplexityArgs, globals: &Globals) -> Result<(), Failure> {
-    let flags = Flags { model: args.model.model.as_deref(), devices: args.devices, ..Flags::default() };
+    let flags = Flags { model: args.model.name(), devices: args.devices, ..Flags::default() };
     let mut config = Config::load(globals, flags)?;
     let n = args.context;
     if n < 4 {

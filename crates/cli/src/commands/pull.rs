@@ -6,8 +6,7 @@ use minfer_hub::ModelRef;
 use crate::args::Globals;
 use crate::config::{Config, Flags};
 use crate::exit::Failure;
-use crate::output;
-use crate::progress::Transfers;
+use crate::{model, output};
 
 /// Fetch a model into the folder of models and print its path
 #[derive(Debug, Args)]
@@ -18,7 +17,6 @@ pub struct PullArgs {
 
 pub fn run(args: PullArgs, globals: &Globals) -> Result<(), Failure> {
     let config = Config::load(globals, Flags::default())?;
-    let model = ModelRef::parse(&args.model)?;
-    let path = config.store()?.pull(&model, &mut Transfers::default())?;
+    let path = model::pull(&ModelRef::parse(&args.model)?, &config)?;
     output::text(&format!("{}\n", path.display()))
 }

@@ -1,8 +1,10 @@
 //! `minfer run`: one prompt, one answer.
 
+use std::time::Duration;
+
 use clap::Args;
 use minfer_engine::chat::Message;
-use minfer_engine::{Completion, Engine, Event, FinishReason, Flow, Request};
+use minfer_engine::{Completion, Engine, EngineError, Event, FinishReason, Flow, Request};
 use minfer_hub::ModelRef;
 use minfer_tokenizer::{Special, TokenId};
 use serde::Serialize;
@@ -17,8 +19,10 @@ use crate::{interrupt, model, output, prompt};
 
 /// Answer a prompt
 ///
-/// The prompt is TEXT, or -p TEXT, or standard input without its last line break. It is put into the model's chat
-/// template; a model without one completes it as it is. The answer is printed as it comes.
+/// The prompt is TEXT, or -p TEXT, or standard input without its last line break. Of both, as in `git diff | minfer run
+/// "Review this."`, standard input comes first, then a blank line, then TEXT; in a shell's loop over lines of standard input,
+/// add `</dev/null`. The prompt is put into the model's chat template; a model without one completes it as it is. The answer is
+/// printed as it comes.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -53,7 +57,7 @@ pub struct RunArgs {
 pub struct GenerationArgs {
     /// Tokens to generate at most; -1: until the model ends or the context is full
     #[arg(short, long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(value_parser = limit)]
     pub n_predict: i64,
     /// End at this text, which is not printed; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -68,6 +72,11 @@ impl GenerationArgs {
     pub fn max_tokens(&self) -> Option<usize> {
         self.n_predict.try_into().ok()
     }
+}
+
+/// Reads a number of tokens, or -1.
+fn limit(text: &str) -> Result<i64, &'static str> {
+    text.parse().ok().filter(|&n| n >= -1).ok_or("expected a whole number, or -1 for no limit")
 }
 
 #[derive(Serialize)]
@@ -98,11 +107,11 @@ pub fn run(args: RunArgs, globals: &Globals) -> Result<(), Failure> {
     let config = Config::load(globals, flags)?;
     // Everything that can be refused without the model is refused before it is loaded.
     let mut sampling = args.sampling.params()?;
-    let text = prompt::text_or_standard_input(args.prompt.clone().or(args.text.clone()))?;
+    let question = prompt::Question::begin(args.prompt.clone().or(args.text.clone()))?;
     let mut engine = model::load(&config)?;
     sampling.logit_bias = args.sampling.logit_bias(engine.info().vocab_size)?;
     let seed = sampling.seed;
-    let prompt = prompt_ids(&engine, &args, &text)?;
+    let prompt = prompt_ids(&engine, &args, &question.finish()?)?;
     let request = Request {
         prompt: &prompt,
         sampling,
@@ -121,6 +130,10 @@ pub fn run(args: RunArgs, globals: &Globals) -> Result<(), Failure> {
             Event::Text(_) => {}
         }
         if written.is_err() { Flow::Break(()) } else { watch.flow() }
+    });
+    let done = done.map_err(|error| match error {
+        EngineError::PromptTooLong { .. } => Failure::Input(format!("{error}; -c makes it longer")),
+        error => error.into(),
     })?;
     written?;
     if args.json {
@@ -153,7 +166,7 @@ fn prompt_ids(engine: &Engine, args: &RunArgs, text: &[u8]) -> Result<Vec<TokenI
         Failure::Input(format!("the prompt is not valid UTF-8 at byte {at}; only --raw takes any bytes"))
     })?;
     if text.is_empty() {
-        return Err(minfer_engine::EngineError::EmptyPrompt.into());
+        return Err(EngineError::EmptyPrompt.into());
     }
     let system = args.system.as_deref().map(|text| Message::new("system", text));
     let messages: Vec<_> = system.into_iter().chain([Message::new("user", text)]).collect();
@@ -161,7 +174,8 @@ fn prompt_ids(engine: &Engine, args: &RunArgs, text: &[u8]) -> Result<Vec<TokenI
 }
 
 fn answer<'a>(engine: &Engine, config: &Config, prompt: &'a [TokenId], done: &'a Completion) -> Answer<'a> {
-    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    // To the microsecond: the clock's noise is above it.
+    let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let timings = &done.timings;
     Answer {
         model: ModelRef::parse(&config.model).map_or_else(|_| config.model.clone(), |m| m.to_string()),
@@ -181,17 +195,35 @@ fn answer<'a>(engine: &Engine, config: &Config, prompt: &'a [TokenId], done: &'a
 
 /// Says on standard error how long it took.
 pub fn report(done: &Completion, seed: u64) {
-    let line = |what: &str, n: usize, time: std::time::Duration| {
-        let seconds = time.as_secs_f64();
-        let speed = if n == 0 { 0.0 } else { n as f64 / seconds };
-        say(format_args!("{what} {n} tokens in {:.0} ms, {speed:.1} tokens/s", seconds * 1e3));
-    };
     let timings = &done.timings;
-    line("prompt  ", timings.prompt_n, timings.prompt);
-    line("generate", timings.predicted_n, timings.predicted);
+    say(format_args!("prompt   {}", pace(timings.prompt_n, timings.prompt_n, timings.prompt)));
+    // The first token comes from the prompt's evaluation.
+    let steps = timings.predicted_n.saturating_sub(1);
+    say(format_args!("generate {}", pace(timings.predicted_n, steps, timings.predicted)));
     say(format_args!(
         "ended    {} (seed {seed}, {} prompt tokens reused)",
         done.finish_reason.name(),
         timings.cached_n
     ));
+}
+
+/// So many tokens in so long, and how fast that was where `evaluated` tokens were.
+fn pace(n: usize, evaluated: usize, time: Duration) -> String {
+    let (s, seconds) = (if n == 1 { "" } else { "s" }, time.as_secs_f64());
+    let text = format!("{n} token{s} in {:.0} ms", seconds * 1e3);
+    if evaluated == 0 { text } else { format!("{text}, {:.1} tokens/s", evaluated as f64 / seconds) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_that_of_what_was_evaluated() {
+        let time = Duration::from_millis(500);
+        assert_eq!(pace(5, 4, time), "5 tokens in 500 ms, 8.0 tokens/s");
+        assert_eq!(pace(1, 1, time), "1 token in 500 ms, 2.0 tokens/s");
+        assert_eq!(pace(1, 0, time), "1 token in 500 ms");
+        assert_eq!(pace(0, 0, Duration::ZERO), "0 tokens in 0 ms");
+    }
 }

@@ -1,5 +1,7 @@
 //! `minfer tokenize`: a text's token ids.
 
+use std::io::{self, IsTerminal};
+
 use clap::Args;
 use minfer_tokenizer::Special;
 
@@ -15,10 +17,10 @@ use crate::{model, output, prompt};
 pub struct TokenizeArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The text
-    #[arg(required_unless_present = "stdin", conflicts_with = "stdin", allow_hyphen_values = true)]
+    /// The text; without it, every byte of standard input
+    #[arg(conflicts_with = "stdin", allow_hyphen_values = true)]
     text: Option<String>,
-    /// Take the text from standard input, every byte of it
+    /// Take the text from standard input, even from a terminal
     #[arg(long)]
     stdin: bool,
     /// Recognize control tokens in the text
@@ -37,6 +39,9 @@ pub fn run(args: TokenizeArgs, globals: &Globals) -> Result<(), Failure> {
     let config = Config::load(globals, flags)?;
     let text = match args.text {
         Some(text) => text.into_bytes(),
+        None if !args.stdin && io::stdin().is_terminal() => {
+            return Err(Failure::Usage("no text: give TEXT, or one on standard input".to_owned()));
+        }
         None => prompt::standard_input()?,
     };
     let tokenizer = model::tokenizer(&config)?;

@@ -18,8 +18,8 @@ fn turns(ran: &Ran) -> Vec<[usize; 3]> {
     let all = |before, behind| ran.stderr.lines().filter_map(move |line| number(line, before, behind));
     let ended = ran.stderr.lines().filter(|l| l.starts_with("ended"));
     let reused = ended.map(|l| number(l, ", ", " prompt tokens reused").unwrap());
-    all("prompt  ", " tokens in")
-        .zip(all("generate", " tokens in"))
+    all("prompt  ", " token")
+        .zip(all("generate", " token"))
         .zip(reused)
         .map(|((p, g), r)| [p, g, r])
         .collect()
@@ -78,6 +78,26 @@ fn conversations_are_saved_and_gone_on_with() {
 }
 
 #[test]
+fn commands_say_what_they_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("c.json");
+    let name = name.to_str().unwrap();
+    let input = format!("/system Be kind.\n/save {name}\n/load {name}\n/system\n/save {name}\n/clear\n");
+    let ran = run_with_input(tiny_minfer("chat", "qwen2", &["--no-history"]), input.as_bytes());
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
+    let notes: Vec<_> = ran.stderr.lines().filter(|line| !line.contains("chat template")).collect();
+    let wanted = [
+        "note: the system message is set".to_owned(),
+        format!("note: saved 1 message to {name}"),
+        format!("note: going on after 1 message from {name}"),
+        "note: no system message from now on".to_owned(),
+        format!("note: saved 0 messages to {name}"),
+        "note: the conversation is forgotten".to_owned(),
+    ];
+    assert_eq!(notes, wanted);
+}
+
+#[test]
 fn in_a_pipe_the_first_error_ends_it() {
     for (input, naming) in [
         ("/bogus\n", "there is no command /bogus"),
@@ -96,7 +116,9 @@ fn k02_a_message_that_does_not_fit_is_refused() {
     let ran = run_with_input(tiny_minfer("chat", "llama", &["-c", "16"]), b"this is far too long\n");
     assert_eq!(ran.code, 4);
     assert!(
-        ran.stderr.ends_with("error: the prompt has 18 tokens, the context holds 16\n"),
+        ran.stderr.ends_with(
+            "error: the prompt has 18 tokens, the context holds 16; /clear starts anew, -c makes it longer\n"
+        ),
         "{}",
         ran.stderr
     );

@@ -31,16 +31,28 @@ fn usage() {
     };
     usage(&["frobnicate"], "'frobnicate'");
     usage(&["run", "--nosuch", "x"], "'--nosuch'");
+    usage(
+        &["run", "--tmp", "0", "x"],
+        "unexpected argument '--tmp' found; a similar argument exists: '--temp'",
+    );
+    usage(
+        &["run", "-temp", "0", "x"],
+        "unexpected argument '-temp' found; a similar argument exists: '--temp'",
+    );
+    usage(&["run", "Why", "is", "the", "sky", "blue"], "in quotes; usage: minfer run [OPTIONS] [TEXT]");
+    usage(&["chat", "hello"], "unexpected argument 'hello' found; messages are typed");
     usage(&["run", "--threads", "0", "x"], "--threads");
     usage(&["run", "-tb", "none", "x"], "'none' for '--threads-batch");
-    usage(&["run", "-n", "-2", "x"], "-2 is not in");
+    usage(
+        &["run", "-n", "-2", "x"],
+        "'-2' for '--n-predict <N>': expected a whole number, or -1 for no limit",
+    );
+    usage(&["bench", "-r", "0"], "'0' for '--repetitions <N>': expected a whole number above 0");
     usage(&["run", "--isa", "sse9", "x"], "\"sse9\" is unknown");
     usage(&["run", "--kv-type", "q8", "x"], "'q8'");
     usage(&["run", "--logit-bias", "5", "x"], "expected ID=VALUE");
     usage(&["run", "--raw", "--system", "s", "x"], "--system");
     usage(&["logits"], "--ids");
-    usage(&["logits", "--ids", "1,x"], "'x'");
-    usage(&["tokenize"], "TEXT");
     usage(&["graph", "--tokens", "0"], "--tokens");
     usage(&["bench", "-p", "0", "-n", "0"], "-p and -n");
     usage(&["completions", "tcsh9"], "'tcsh9'");
@@ -66,6 +78,9 @@ fn files_that_are_no_models() {
     fails(run_model(text.to_str().unwrap()), 3, "notes.gguf: not a GGUF file: it is text");
     fails(minfer(&["run", "-m", "smolm", "x"]), 3, "unknown model \"smolm\"");
     fails(minfer(&["inspect", "/nonexistent.gguf"]), 3, "/nonexistent.gguf");
+    let repo = "Qwen/Qwen2.5-0.5B-Instruct-GGUF";
+    fails(run_model(repo), 3, &format!("write hf:{repo}"));
+    fails(run_model(&format!("https://huggingface.co/{repo}")), 3, &format!("write hf:{repo}"));
 }
 
 #[test]
@@ -113,7 +128,7 @@ fn an_unsupported_tensor_type_is_named() {
 fn k02_a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
     let text = "x".repeat(65);
     let command = tiny_minfer("run", "llama", &["--raw", "-c", "64", &text]);
-    fails(command, 4, "the prompt has 65 tokens, the context holds 64");
+    fails(command, 4, "the prompt has 65 tokens, the context holds 64; -c makes it longer");
 }
 
 #[test]
@@ -158,6 +173,8 @@ fn token_ids_outside_the_vocabulary_are_refused() {
         4,
         "token id 266 is outside the vocabulary of 266",
     );
+    fails(tiny_minfer("logits", "llama", &["--ids", "1,x"]), 4, "\"x\" is not a token id");
+    fails(tiny_minfer("logits", "llama", &["--ids", "[]"]), 4, "the prompt has no tokens");
     fails(tiny_minfer("detokenize", "llama", &["1", "266"]), 4, "token id 266");
     fails(tiny_minfer("detokenize", "llama", &["one"]), 4, "\"one\" is not a token id");
 }
@@ -260,8 +277,8 @@ fn input_without_an_end_is_refused() {
         4,
         "/dev/zero: there are more than 256 MiB",
     );
-    for command in ["run", "chat"] {
-        let mut command = tiny_minfer(command, "qwen2", &[]);
+    for arguments in [&["run"][..], &["run", "x"], &["chat"]] {
+        let mut command = tiny_minfer(arguments[0], "qwen2", &arguments[1..]);
         command.stdin(endless());
         let ran = run(command);
         assert_eq!(ran.code, 4, "{}", ran.stderr);

@@ -54,6 +54,97 @@ fn a_chat_prompt_goes_through_the_template_and_ends_with_the_models_turn() {
 }
 
 #[test]
+fn what_is_piped_comes_in_front_of_the_text() {
+    let text = |ran: &crate::support::Ran| -> Vec<u8> {
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        let ids = ran.json()["prompt_tokens"].as_array().unwrap().clone();
+        // The ids of the tiny model's texts are their bytes.
+        ids.iter().map(|id| u8::try_from(id.as_u64().unwrap()).unwrap()).collect()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.txt");
+    std::fs::write(&file, "from a file\n").unwrap();
+    for question in [&["Sum."][..], &["-p", "Sum."]] {
+        let command = || tiny_minfer("run", "llama", &[&["--raw", "-n", "0", "--json"], question].concat());
+        assert_eq!(text(&run_with_input(command(), b"a\nb\n")), b"a\nb\n\nSum.");
+        assert_eq!(text(&run_with_input(command(), b"")), b"Sum.");
+        // The null device.
+        assert_eq!(text(&run(command())), b"Sum.");
+        let mut from_file = command();
+        from_file.stdin(std::fs::File::open(&file).unwrap());
+        assert_eq!(text(&run(from_file)), b"from a file\n\nSum.");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_standard_input_is_an_empty_one() {
+    let mut command = std::process::Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_minfer");
+    let script = "exec \"$0\" run -m \"$1\" --raw -n 0 --json Sum. <&-";
+    command.args(["-c", script, program, &crate::support::tiny("llama")]);
+    let ran = run(command);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert_eq!(ran.json()["prompt_tokens"], json!([83, 117, 109, 46]));
+}
+
+/// A program that starts others often leaves them a pipe that nobody writes to or closes.
+#[test]
+fn an_open_pipe_without_a_word_is_not_waited_for_and_a_late_end_is() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let start = || {
+        let mut command = tiny_minfer("run", "llama", &["--raw", "-n", "0", "--json", "Sum."]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut silent = start();
+    let open = silent.stdin.take();
+    let done: crate::support::Ran = silent.wait_with_output().unwrap().into();
+    drop(open);
+    assert_eq!(done.stderr, "note: standard input stays empty: answering without it\n");
+    assert_eq!(done.json()["prompt_tokens"], json!([83, 117, 109, 46]));
+
+    let mut slow = start();
+    let mut input = slow.stdin.take().unwrap();
+    input.write_all(b"a").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    input.write_all(b"b").unwrap();
+    drop(input);
+    let done: crate::support::Ran = slow.wait_with_output().unwrap().into();
+    assert_eq!(done.stderr, "");
+    assert_eq!(done.json()["prompt_tokens"], json!([97, 98, 10, 10, 83, 117, 109, 46]));
+}
+
+#[test]
+fn what_is_seldom_meant_is_remarked_upon_in_one_line() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let remark = |flags: &[&str]| {
+        let command = tiny_minfer("run", "llama", &[&["--raw", "-n", "1", "hello"], flags].concat());
+        let ran = run(command);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    assert_eq!(remark(&["-t", &cpus.to_string()]), "");
+    let more = (cpus + 1).to_string();
+    let said = remark(&["-t", &more]);
+    assert!(said.starts_with(&format!("note: {more} threads on {cpus} CPU")), "{said}");
+    assert_eq!(said.lines().count(), 1);
+    let said = remark(&["-c", "999999"]);
+    assert!(said.starts_with("note: a context of 999999 tokens: the model was trained for "), "{said}");
+    assert_eq!(said.lines().count(), 1);
+}
+
+#[test]
+fn times_are_milliseconds_to_the_microsecond() {
+    let timings = &tiny_run(&["-n", "4", "hello"])["timings"];
+    for key in ["prompt_ms", "predicted_ms", "load_ms"] {
+        let text = timings[key].to_string();
+        let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        assert!(decimals <= 3, "{key}: {text}");
+    }
+}
+
+#[test]
 fn t12_control_tokens_in_a_message_stay_text() {
     let controls = |text: &str, flags: &[&str]| {
         let json = prints_json(minfer(&[&["run", "-n", "0", "--json", text], flags].concat()));

@@ -19,6 +19,7 @@ fn interrupt(child: &Child) {
 fn a_run_prints_what_there_is_and_ends_with_130() {
     let arguments = ["run", "--raw", "--temp", "0", "--ignore-eos", "-c", "8192", "1, 2, 3, 4, 5, 6,"];
     let mut child = spawn(minfer(&arguments));
+    drop(child.stdin.take());
     let mut out = child.stdout.take().unwrap();
     let mut text = [0; 8];
     out.read_exact(&mut text).unwrap();
@@ -36,6 +37,7 @@ fn a_run_prints_what_there_is_and_ends_with_130() {
 fn interrupted_json_says_so() {
     let arguments = ["--raw", "--json", "--ignore-eos", "--verbose", "-c", "2000000", "x"];
     let mut child = spawn(tiny_minfer("run", "llama", &arguments));
+    drop(child.stdin.take());
     // It has something to say once the model is loaded; then it generates for minutes.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.by_ref().any(|line| line.unwrap().starts_with("loaded")));

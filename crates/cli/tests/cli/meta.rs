@@ -60,7 +60,9 @@ fn all_manual_pages_are_written_into_a_folder() {
     let pages = dir.path().join("man1");
     prints(with(&["man", "--dir", pages.to_str().unwrap()]));
     let page = std::fs::read_to_string(pages.join("minfer-perplexity.1")).unwrap();
-    assert!(page.contains(".TH") && page.contains("chunk"), "{page}");
+    let head = concat!(".TH MINFER-PERPLEXITY 1  \"minfer ", env!("CARGO_PKG_VERSION"), "\"");
+    assert!(page.contains(head) && page.contains("chunk"), "{page}");
+    assert_eq!(prints(with(&["man", "perplexity"])), page);
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), COMMANDS.len() + 1);
 }
 
@@ -117,7 +119,8 @@ fn unknown_keys_and_wrong_values_are_refused_by_every_command() {
     };
     refused("thread = 1", "unknown key thread");
     refused("verbose = \"yes\"", "verbose is \"yes\", but must be true or false");
-    refused("threads = ", "c.toml");
+    refused("batch = 2\n threads = ", "c.toml: line 2, column 12: ");
+    refused("threads = 1 2", "line 1, column ");
     let variable = |name: &str, value: &str, naming: &str| {
         let mut command = with(&["devices"]);
         command.env(name, value);

@@ -62,6 +62,10 @@ fn graph_in_three_forms() {
     assert!(nodes.len() > 50);
     let logits = nodes.iter().rfind(|n| n["op"] == "mat_mul").unwrap();
     assert_eq!(logits["shape"], json!([1, 266]), "{logits}");
+    // The model without a flag.
+    let mut command = bare();
+    command.args(["graph", &tiny("llama"), "--tokens", "4", "--format", "dot"]);
+    assert_eq!(prints(command), graph("dot"));
 }
 
 #[test]
@@ -94,8 +98,50 @@ fn an_empty_store_lists_the_catalog_and_a_file_put_there_can_be_removed() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.starts_with("note: removed "), "{}", ran.stderr);
     assert!(!file.exists());
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty() || !cfg!(unix), "{left:?}");
     fails(store(&["rm", name]), 3, "mine.gguf is not in the model store");
     fails(store(&["rm", "smollm2-135m"]), 3, "smollm2-135m is not in the model store");
     fails(store(&["rm", &tiny("llama")]), 3, "is not in the model store");
     fails(store(&["pull", "hf:nosuch"]), 3, "hf:org/repo");
+}
+
+#[test]
+fn a_folder_of_models_that_has_to_be_made_is_mentioned() {
+    let dir = tempfile::tempdir().unwrap();
+    let models = dir.path().join("models");
+    let pull = || {
+        let mut command = bare();
+        // Nobody listens there.
+        command.env("HF_ENDPOINT", "http://127.0.0.1:1").arg("--models").arg(&models);
+        command.args(["pull", "hf:org/repo"]);
+        let ran = run(command);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""));
+        ran.stderr
+    };
+    let note =
+        format!("note: the folder of models {} does not exist yet, it will be made\n", models.display());
+    let said = pull();
+    assert!(said.starts_with(&note) && said.contains("\nerror: cannot reach http://127.0.0.1:1"), "{said}");
+    std::fs::create_dir(&models).unwrap();
+    let said = pull();
+    assert!(said.starts_with("error: cannot reach "), "{said}");
+}
+
+#[test]
+fn a_model_that_several_sources_have_is_announced_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = bare();
+    command.env("HF_ENDPOINT", "http://127.0.0.1:1").env("PATH", "/nowhere").arg("--models").arg(dir.path());
+    command.args(["pull", "smollm2-135m"]);
+    let ran = run(command);
+    assert_eq!(ran.code, 3);
+    let count = |text: &str| ran.stderr.matches(text).count();
+    assert_eq!(
+        (count("note: fetching smollm2-135m (93.81 MiB)\n"), count("note: fetching")),
+        (1, 1),
+        "{}",
+        ran.stderr
+    );
+    assert!(count("; trying ") > 0, "{}", ran.stderr);
 }

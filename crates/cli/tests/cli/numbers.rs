@@ -89,6 +89,24 @@ fn tokens_become_the_text_again() {
     assert_eq!(prints(tiny_minfer("detokenize", "llama", &["--skip-special", ids.trim()])), plain);
     assert_eq!(prints_json(tiny_minfer("detokenize", "llama", &["--json", "104,101"])), json!("he"));
     assert_eq!(prints(tiny_minfer("tokenize", "llama", &[""])), "[]\n");
+    // Without a text, standard input is it; the null device is an empty one.
+    assert_eq!(run_with_input(tiny_minfer("tokenize", "llama", &[]), b"he\n").stdout, "[104,101,10]\n");
+    assert_eq!(prints(tiny_minfer("tokenize", "llama", &[])), "[]\n");
+}
+
+#[test]
+fn logits_take_what_tokenize_prints() {
+    let array = prints(tiny_minfer("tokenize", "llama", &["hey"]));
+    assert_eq!(array, "[104,101,121]\n");
+    let argmax = |ids: &[&str]| {
+        let arguments = [&["--json", "--ids"], ids, &["--kv-type", "f32"]].concat();
+        prints_json(tiny_minfer("logits", "llama", &arguments))["argmax"].clone()
+    };
+    let wanted = argmax(&["104,101,121"]);
+    assert_eq!(wanted.as_array().unwrap().len(), 3);
+    for ids in [&[array.trim()][..], &["104 101 121"], &["104", "101", "121"], &["[104,", "101,", "121]"]] {
+        assert_eq!(argmax(ids), wanted, "{ids:?}");
+    }
 }
 
 #[test]

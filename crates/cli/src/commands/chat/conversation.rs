@@ -27,6 +27,14 @@ impl Conversation {
         self.messages.pop_if(|last| last.role == role)
     }
 
+    /// How many messages there are, in words.
+    pub fn count(&self) -> String {
+        match self.messages.len() + usize::from(self.system.is_some()) {
+            1 => "1 message".to_owned(),
+            n => format!("{n} messages"),
+        }
+    }
+
     /// All messages, the system's first.
     pub fn all(&self) -> Vec<Message> {
         let system = self.system.as_ref().map(|text| Message::new("system", text));

@@ -40,15 +40,15 @@ enum Line {
 }
 
 impl Input {
-    /// Standard input.
-    pub fn open() -> Result<Self, Failure> {
+    /// Standard input; on a terminal with a history if one is wanted.
+    pub fn open(with_history: bool) -> Result<Self, Failure> {
         // The editor draws on standard output, which in a pipe carries replies only.
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(Self::Pipe);
         }
         let mut editor = DefaultEditor::new().map_err(failed)?;
-        let history =
-            user_folder("XDG_STATE_HOME", ".local/state").map(|dir| dir.join("minfer").join("history"));
+        let folder = user_folder("XDG_STATE_HOME", ".local/state").filter(|_| with_history);
+        let history = folder.map(|dir| dir.join("minfer").join("history"));
         if let Some(path) = &history
             && path.exists()
             && let Err(error) = editor.load_history(path)

@@ -6,7 +6,7 @@ mod input;
 use std::path::Path;
 
 use clap::Args;
-use minfer_engine::{Event, FinishReason, Flow, Request, Sequence};
+use minfer_engine::{EngineError, Event, FinishReason, Flow, Request, Sequence};
 use minfer_tokenizer::Special;
 
 use crate::args::{ContextArgs, DeviceArgs, Globals, ModelArgs};
@@ -31,11 +31,16 @@ const COMMANDS: &str = "\
 /exit          end, as Ctrl-D does
 A line that ends in \\ goes on in the next; \"\"\" begins and ends a text of several lines. Ctrl-C stops a reply.";
 
+const ROOM: &str = "/clear starts anew, -c makes it longer";
+
 /// Talk with a model
 ///
 /// Each line is a message; replies go to standard output. Only what is new is evaluated each turn. Lines that begin with / are
 /// commands, /help lists them. A model without a chat template goes on with the text so far. When standard input is no
 /// terminal, the first error ends the program.
+///
+/// What is typed is kept for the next time in minfer/history in the user's state folder ($XDG_STATE_HOME, else
+/// ~/.local/state), unless --no-history is given.
 #[derive(Debug, Args)]
 pub struct ChatArgs {
     #[command(flatten)]
@@ -43,6 +48,9 @@ pub struct ChatArgs {
     /// The system message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
+    /// Neither read nor keep what was typed
+    #[arg(long)]
+    no_history: bool,
     #[command(flatten)]
     generation: GenerationArgs,
     #[command(flatten)]
@@ -66,7 +74,7 @@ pub fn run(args: ChatArgs, globals: &Globals) -> Result<(), Failure> {
     if engine.chat_template().is_none() {
         notice("the model has no chat template: it goes on with the text so far");
     }
-    let mut input = Input::open()?;
+    let mut input = Input::open(!args.no_history)?;
     if input.is_terminal() {
         say(format_args!("{}; /help lists the commands", config.model));
     }
@@ -119,13 +127,25 @@ impl Chat {
             "clear" => {
                 self.conversation.messages.clear();
                 self.evaluated = Evaluated::default();
+                notice("the conversation is forgotten");
             }
             "regen" => return self.answer_again(),
-            "system" => self.conversation.system = Some(rest.to_owned()).filter(|text| !text.is_empty()),
-            "save" => self.conversation.save(file(name, rest)?)?,
+            "system" => {
+                self.conversation.system = Some(rest.to_owned()).filter(|text| !text.is_empty());
+                notice(if rest.is_empty() {
+                    "no system message from now on"
+                } else {
+                    "the system message is set"
+                });
+            }
+            "save" => {
+                self.conversation.save(file(name, rest)?)?;
+                notice(&format!("saved {} to {rest}", self.conversation.count()));
+            }
             "load" => {
                 self.conversation = Conversation::load(file(name, rest)?)?;
                 self.evaluated = Evaluated::default();
+                notice(&format!("going on after {} from {rest}", self.conversation.count()));
             }
             _ => return Err(Failure::Input(format!("there is no command /{name}; /help lists them"))),
         }
@@ -177,13 +197,17 @@ impl Chat {
                 Event::Text(text) => written = output::text(text),
             }
             if written.is_err() { Flow::Break(()) } else { watch.flow() }
+        });
+        let done = done.map_err(|error| match error {
+            EngineError::PromptTooLong { .. } => Failure::Input(format!("{error}; {ROOM}")),
+            error => error.into(),
         })?;
         written?;
         output::text("\n")?;
         drop(watch);
         match done.finish_reason {
             FinishReason::Length if self.generation.max_tokens().is_none_or(|n| done.tokens.len() < n) => {
-                notice("the context is full; /clear starts anew, -c makes it longer");
+                notice(&format!("the context is full; {ROOM}"));
             }
             FinishReason::Cancelled => notice("stopped"),
             _ => {}
