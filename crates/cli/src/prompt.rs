@@ -13,7 +13,7 @@ use crate::progress::notice;
 use crate::read;
 
 /// How long a pipe may stay empty, from the start, before a prompt that is there is taken alone.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// All of standard input.
 pub fn standard_input() -> Result<Vec<u8>, Failure> {
