@@ -152,3 +152,27 @@ fn poison_takes_inputs_and_outputs_away() {
     scheduler.devices[device.index()].backend.read(buffer, bytemuck::cast_slice_mut(&mut words)).unwrap();
     assert_eq!(words, [f32::NAN.to_bits(); 8]);
 }
+
+#[test]
+fn what_is_unbound_is_freed_on_its_device() {
+    let mut scheduler = two();
+    let (mut plan, [x, unread, _]) = doubling(&mut scheduler);
+    scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();
+    scheduler.write_i32(&mut plan, unread, &[0; 3]).unwrap();
+    // Watching makes programs of single operations.
+    struct Nothing;
+    impl crate::Watch for Nothing {
+        fn ran(&mut self, _: &crate::NodeReport<'_>) {}
+    }
+    scheduler.execute_watched(&mut plan, &mut Nothing).unwrap();
+    let step = &plan.steps[0];
+    let (device, programs) = (step.device.index(), [step.program, step.singles[0]]);
+    for program in programs {
+        scheduler.devices[device].backend.launch(program).unwrap();
+    }
+    scheduler.unbind(plan);
+    for program in programs {
+        let error = scheduler.devices[device].backend.launch(program).unwrap_err();
+        assert_eq!(error.to_string(), format!("program {} was released", program.0));
+    }
+}
