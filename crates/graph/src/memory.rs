@@ -55,12 +55,9 @@ impl Slots {
     /// The smallest free slot that fits, else the largest free one made longer, else a new one.
     fn take(&mut self, bytes: usize) -> SlotId {
         let bytes = bytes.next_multiple_of(SLOT_ALIGN);
-        let size = |s: &SlotId| self.sizes[s.0 as usize];
-        let best = (0..self.free.len()).min_by_key(|&i| {
-            let s = size(&self.free[i]);
-            if s >= bytes { (0, s - bytes) } else { (1, bytes - s) }
-        });
-        match best {
+        let size = |&i: &usize| self.sizes[self.free[i].0 as usize];
+        let fitting = (0..self.free.len()).filter(|i| size(i) >= bytes).min_by_key(size);
+        match fitting.or_else(|| (0..self.free.len()).max_by_key(size)) {
             Some(i) => {
                 let slot = self.free.swap_remove(i);
                 let s = &mut self.sizes[slot.0 as usize];
