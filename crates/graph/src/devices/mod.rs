@@ -3,7 +3,7 @@
 
 mod null;
 mod reference;
-mod sim;
+pub mod sim;
 
 pub use null::NullDevice;
 pub use reference::ReferenceDevice;
