@@ -17,8 +17,8 @@ struct Family {
 
 /// Every device family, the preferred one first.
 const REGISTRY: &[Family] = &[
-    Family { name: "cpu", by_default: true, open: open_cpu },
     Family { name: "sim", by_default: false, open: open_sim },
+    Family { name: "cpu", by_default: true, open: open_cpu },
 ];
 
 /// The names of all device families.

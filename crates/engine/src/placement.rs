@@ -135,6 +135,12 @@ impl Placement {
                     what: format!("--gpu-layers {count} needs a device besides the CPU, and there is none"),
                 });
             }
+            if count != GpuLayers::Count(0) && is_cpu[0] {
+                return Err(EngineError::NoDevice {
+                    name: CPU.to_owned(),
+                    what: format!("it comes first and would take what --gpu-layers {count} is to move"),
+                });
+            }
             let placed = self.rules.clone();
             rules.push(Rule::new(format!("--gpu-layers {count}"), move |node, stage, device| {
                 is_cpu[device.index()]
@@ -186,6 +192,9 @@ mod tests {
         let placement = Placement { gpu_layers: Some(GpuLayers::All), ..Placement::default() };
         let error = placement.rules(&["cpu".to_owned()], 2).unwrap_err();
         let wanted = "device gpu: --gpu-layers all needs a device besides the CPU, and there is none";
+        assert_eq!(error.to_string(), wanted);
+        let error = placement.rules(&["cpu".to_owned(), "gpu".to_owned()], 2).unwrap_err();
+        let wanted = "device cpu: it comes first and would take what --gpu-layers all is to move";
         assert_eq!(error.to_string(), wanted);
     }
 }

@@ -275,6 +275,10 @@ pub trait Backend: Send {
     /// data are checked before an operation writes (see [`crate::bounds`]).
     fn launch(&mut self, program: ProgramId) -> Result<(), DeviceError>;
 
+    /// Sets how long any other call may wait for the device: reading, writing, allocating. What takes longer is
+    /// [`DeviceError::Timeout`].
+    fn set_deadline(&mut self, _deadline: Duration) {}
+
     /// Waits until all that was launched is done, at most `deadline`.
     fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError>;
 

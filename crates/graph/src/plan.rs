@@ -86,6 +86,14 @@ pub enum PlanError {
         /// What the graph declares.
         wanted: String,
     },
+    /// The plan was made for other devices.
+    #[error("the plan is for the devices {planned}, these are {devices}")]
+    OtherDevices {
+        /// Those that it was made for.
+        planned: String,
+        /// Those that it should be bound to.
+        devices: String,
+    },
     /// A device has not the memory.
     #[error(
         "device {device} has {free} bytes free and would need {} (weights {weights}, KV cache {states}, activations {activations})",

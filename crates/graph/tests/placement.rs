@@ -166,7 +166,7 @@ fn inv34_memory_is_budgeted_before_it_is_taken_and_not_knowing_is_not_having_non
     bind(&mut blind).unwrap();
     assert_eq!(control.counts().bytes, taken.bytes);
 
-    // A longer step wants longer buffers: those that grow, and those that are new, are counted in full.
+    // A longer step wants longer buffers, each of which is there before the one that it replaces goes.
     let (mut full, _) = pair(Some(taken.bytes), |_| true);
     bind(&mut full).unwrap();
     let slots = |n| {
@@ -174,8 +174,12 @@ fn inv34_memory_is_budgeted_before_it_is_taken_and_not_knowing_is_not_having_non
         plan.memory().slots[0].clone()
     };
     let (short, long) = (slots(2), slots(30));
-    let grown = long.iter().enumerate().filter(|&(i, bytes)| short.get(i).is_none_or(|s| s < bytes));
-    let grown: usize = grown.map(|(_, bytes)| bytes).sum();
+    let (mut now, mut most): (usize, usize) = (short.iter().sum(), 0);
+    for (i, bytes) in long.iter().enumerate().filter(|&(i, bytes)| short.get(i).is_none_or(|s| s < bytes)) {
+        most = most.max(now + bytes);
+        now = now + bytes - short.get(i).unwrap_or(&0);
+    }
+    let grown = most - short.iter().sum::<usize>();
     assert!(grown > 0 && grown < long.iter().sum());
     let plan = full.plan(TINY.graph(30, 1).0, &PlanOptions::default()).unwrap();
     let error = full.bind(plan, &source, &mut |_, _| {}).unwrap_err();

@@ -210,7 +210,7 @@ fn the_rows_of_a_kv_cache_are_those_that_were_stored() {
         let (keys, values) = (noise(1, 12), noise(2, 12));
         scheduler.write_f32(&mut plan, k, &keys).unwrap();
         scheduler.write_f32(&mut plan, v, &values).unwrap();
-        scheduler.write_i32(&mut plan, slots, &[14, 13]).unwrap();
+        scheduler.write_i32(&mut plan, slots, &[15, 14]).unwrap();
         scheduler.execute(&mut plan).unwrap();
 
         let rounded = |v: &f32| if dtype == DType::F16 { half::f16::from_f32(*v).to_f32() } else { *v };
@@ -218,9 +218,9 @@ fn the_rows_of_a_kv_cache_are_those_that_were_stored() {
             // The second token's row comes first.
             let expected: Vec<f32> = stored[6..].iter().chain(&stored[..6]).map(rounded).collect();
             let mut rows = [0.0; 12];
-            scheduler.read_kv(5, table, 13, &mut rows).unwrap();
+            scheduler.read_kv(5, table, 14, &mut rows).unwrap();
             assert_eq!(rows[..], expected);
-            scheduler.read_kv(5, table, 14, &mut one).unwrap();
+            scheduler.read_kv(5, table, 15, &mut one).unwrap();
             assert_eq!(one[..], expected[6..]);
         }
         let mut refuse = |layer, first, len: usize| {

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::{
-    Backend, BoundOp, BufferId, DeviceError, DeviceId, Event, Graph, KvTable, Node, NodeId, PlanError,
-    PlanOptions, ProgramId, Watch, WeightSource,
+    Backend, BoundOp, BufferId, DeviceId, Event, Graph, KvTable, Node, NodeId, PlanError, PlanOptions,
+    ProgramId, Watch, WeightSource,
 };
 pub use error::{ExecError, NodeError};
 use registry::Device;
@@ -120,14 +120,16 @@ impl Scheduler {
 
     /// A scheduler over these devices, the preferred one first.
     pub fn new(devices: Vec<Box<dyn Backend>>) -> Self {
-        let devices = devices.into_iter().map(Device::new).collect();
+        let mut devices: Vec<Device> = devices.into_iter().map(Device::new).collect();
         let deadline = Self::DEFAULT_DEADLINE;
+        devices.iter_mut().for_each(|d| d.backend.set_deadline(deadline));
         Self { id: unique(), devices, deadline, replay: true, run: 1, filling: None, computed: None }
     }
 
     /// Sets how long any wait may take.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
+        self.devices.iter_mut().for_each(|d| d.backend.set_deadline(deadline));
     }
 
     /// Sets whether devices that can record a split and replay it do so, which they do unless told otherwise.
@@ -293,10 +295,12 @@ impl Scheduler {
     /// Frees the programs of a plan that is no longer needed. What a device still uses that does not finish in time is
     /// not freed.
     pub fn unbind(&mut self, plan: BoundPlan) -> Plan {
-        for step in plan.steps {
-            let device = &mut self.devices[step.device.index()];
-            if device.settle(self.deadline).is_ok() {
-                step.release(&mut *device.backend);
+        // The programs of a plan that another scheduler has bound are that one's.
+        if plan.scheduler == self.id {
+            let idle: Vec<bool> = self.devices.iter_mut().map(|d| d.settle(self.deadline).is_ok()).collect();
+            for step in plan.steps.into_iter().filter(|s| idle[s.device.index()]) {
+                let device = step.device.index();
+                step.release(&mut *self.devices[device].backend);
             }
         }
         plan.plan
@@ -320,12 +324,15 @@ impl Scheduler {
         source: &Arc<dyn WeightSource>,
         progress: &mut dyn FnMut(&str, usize),
     ) -> Result<BoundPlan, PlanError> {
+        let names = self.devices.iter().map(|d| &d.name);
+        if !names.eq(plan.device_names()) {
+            let devices = self.devices.iter().map(|d| d.name.clone()).collect::<Vec<_>>().join(", ");
+            return Err(PlanError::OtherDevices { planned: plan.device_names().join(", "), devices });
+        }
         for device in &mut self.devices {
             // Buffers that grow are freed, which work that an earlier run has left behind may still use.
-            if let Err(error) = device.synchronize(self.deadline)
-                && !matches!(error, DeviceError::Kernel { .. })
-            {
-                return Err(device.plan_error("waiting for an earlier run", error));
+            if let Err(ExecError::Device { error, what, .. }) = device.settle(self.deadline) {
+                return Err(device.plan_error(&what, error));
             }
         }
         bind::bind(self.id, &mut self.devices, plan, source, progress)

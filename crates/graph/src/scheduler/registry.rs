@@ -71,11 +71,17 @@ impl Device {
         Ok(())
     }
 
-    /// Bytes that [`Device::reserve`] would allocate; what they replace is freed after that.
+    /// Bytes that [`Device::reserve`] takes at most at any time: each buffer is freed once its successor is there.
     pub fn growth(&self, sizes: &[usize]) -> u64 {
-        let has = |i: usize| self.buffers.get(i).map_or(0, |b| b.1);
-        let grown = sizes.iter().enumerate().filter(|&(i, &bytes)| bytes > has(i) || i >= self.buffers.len());
-        grown.map(|(_, &bytes)| bytes as u64).sum()
+        let (mut taken, mut most) = (0, 0);
+        for (i, &bytes) in sizes.iter().enumerate() {
+            let has = self.buffers.get(i).map_or(0, |b| b.1);
+            if bytes > has {
+                most = most.max(taken + bytes);
+                taken += bytes - has;
+            }
+        }
+        most as u64
     }
 
     /// Whether a weight is loaded for a use.
@@ -88,7 +94,7 @@ impl Device {
     pub fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError> {
         if self.pending {
             let result = self.backend.synchronize(deadline);
-            self.overdue = matches!(result, Err(DeviceError::Timeout { .. }));
+            let result = self.noted(result);
             self.pending = !matches!(result, Ok(()) | Err(DeviceError::Kernel { .. }));
             return result;
         }
@@ -98,16 +104,26 @@ impl Device {
     /// Waits for the work before an event.
     pub fn wait(&mut self, event: Event, deadline: Duration) -> Result<(), DeviceError> {
         let result = self.backend.wait(event, deadline);
-        self.overdue = matches!(result, Err(DeviceError::Timeout { .. }));
-        result
+        self.noted(result)
     }
 
-    /// Waits for what an earlier run, which failed, may have left on the device. What it failed of is past.
+    /// Waits for what an earlier run, which failed, may have left on the device. What it failed of is past, as long as
+    /// the device says nothing worse when it is asked again.
     pub fn settle(&mut self, deadline: Duration) -> Result<(), ExecError> {
-        match self.synchronize(deadline) {
+        let mut result = self.synchronize(deadline);
+        if !matches!(result, Ok(()) | Err(DeviceError::Timeout { .. })) {
+            result = self.synchronize(deadline);
+        }
+        match result {
             Ok(()) | Err(DeviceError::Kernel { .. }) => Ok(()),
             Err(error) => Err(self.error("waiting for an earlier run", error)),
         }
+    }
+
+    /// Notes whether a call has taken too long, and hands on how it ended.
+    pub fn noted<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        self.overdue = matches!(result, Err(DeviceError::Timeout { .. }));
+        result
     }
 
     /// Fills the buffers with NaN.

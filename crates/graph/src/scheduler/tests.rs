@@ -137,6 +137,14 @@ fn poison_takes_inputs_and_outputs_away() {
     scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();
     scheduler.write_i32(&mut plan, unread, &[0; 3]).unwrap();
     scheduler.execute(&mut plan).unwrap();
+    // The inputs of the run that is over do not come back.
+    scheduler.poison().unwrap();
+    let error = scheduler.execute(&mut plan).unwrap_err();
+    assert_eq!(error, ExecError::InputNotWritten { label: "x".to_owned() });
+
+    scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();
+    scheduler.write_i32(&mut plan, unread, &[0; 3]).unwrap();
+    scheduler.execute(&mut plan).unwrap();
     let mut out = [0.0; 8];
     scheduler.read_f32(&plan, y, &mut out).unwrap();
     scheduler.write_f32(&mut plan, x, &[1.0; 8]).unwrap();

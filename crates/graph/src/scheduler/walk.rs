@@ -87,9 +87,11 @@ impl Run<'_> {
     fn copy(&mut self, copy: &BoundCopy, made: Event, host: &mut [u8]) -> Result<(), ExecError> {
         let from = &mut self.devices[copy.from.0.index()];
         from.wait(made, self.deadline).map_err(|e| run_error(&self.plan.graph, from, "waiting", e))?;
-        from.backend.read(copy.from.1, host).map_err(|e| from.error("reading a value to copy", e))?;
+        let read = from.backend.read(copy.from.1, host);
+        from.noted(read).map_err(|e| from.error("reading a value to copy", e))?;
         let to = &mut self.devices[copy.to.0.index()];
-        to.backend.write(copy.to.1, host).map_err(|e| to.error("writing a copied value", e))
+        let written = to.backend.write(copy.to.1, host);
+        to.noted(written).map_err(|e| to.error("writing a copied value", e))
     }
 
     fn launch(&mut self, step: &mut Step) -> Result<(), ExecError> {

@@ -208,7 +208,7 @@ fn inv01_the_poison_itself_works() {
     }
     assert!(!ends.is_empty());
     let hooks = Poisoner { ends: Arc::new(ends), at: HashMap::new(), holds: HashMap::new() };
-    let got = run_plan(&sample, Scheduler::new(vec![Hooked::boxed("early", hooks)]), plan);
+    let got = run_plan(&sample, Scheduler::new(vec![Hooked::boxed("d0", hooks)]), plan);
     assert_ne!(got, truth);
     assert!(got.iter().flatten().any(|&x| f32::from_bits(x).is_nan()));
 }

@@ -149,6 +149,9 @@ impl<'a> Bound<'a> {
             true => scheduler.execute_watched(plan, &mut values.all)?,
             false => scheduler.execute(plan)?,
         }
+        let seen = |n: &&NodeId| !self.sample.graph.node(**n).op.is_alias();
+        let running = plan.plan().splits().iter().flat_map(|s| &s.nodes).filter(seen).count();
+        assert_eq!(values.all.len(), if watched { running } else { 0 }, "values watched");
         for &output in self.sample.graph.outputs() {
             let mut out = vec![0u32; self.sample.graph.node(output).shape.len()];
             scheduler.read_f32(plan, output, bytemuck::cast_slice_mut(&mut out))?;

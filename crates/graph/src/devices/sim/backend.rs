@@ -37,6 +37,8 @@ pub struct SimDevice {
     /// What failed and has not been reported.
     failed: Option<DeviceError>,
     hangs: bool,
+    /// How long copies and allocations may take.
+    deadline: Duration,
 }
 
 #[derive(Debug)]
@@ -64,6 +66,7 @@ impl SimDevice {
             generation: 0,
             failed: None,
             hangs: false,
+            deadline: Duration::from_secs(1),
         }
     }
 
@@ -87,7 +90,7 @@ impl SimDevice {
         let free = self.options.memory.map(|m| m.saturating_sub(used));
         match self.control.reach(Site::Allocation) {
             None if free.is_none_or(|f| bytes <= f) => {}
-            Some(FaultKind::Hang) => return Err(DeviceError::Timeout { waited: Duration::from_secs(1) }),
+            Some(FaultKind::Hang) => return Err(self.late()),
             _ => {
                 let what = what.to_owned();
                 return Err(DeviceError::OutOfMemory { what, wanted: bytes as usize, free });
@@ -95,6 +98,12 @@ impl SimDevice {
         }
         self.control.count(|c| c.bytes += bytes);
         Ok(())
+    }
+
+    /// A call that hangs takes as long as it may.
+    fn late(&self) -> DeviceError {
+        self.world.pass(self.deadline);
+        DeviceError::Timeout { waited: self.deadline }
     }
 
     fn free_memory(&mut self, bytes: u64) {
@@ -108,7 +117,7 @@ impl SimDevice {
         match self.control.reach(Site::Copy) {
             None => Ok(()),
             Some(FaultKind::Fail) => Err(DeviceError::Failed("injected failure of a copy".to_owned())),
-            Some(FaultKind::Hang) => Err(DeviceError::Timeout { waited: Duration::from_secs(1) }),
+            Some(FaultKind::Hang) => Err(self.late()),
         }
     }
 
@@ -328,6 +337,10 @@ impl Backend for SimDevice {
             }
             None => self.submit(&[program], false, false),
         }
+    }
+
+    fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
     }
 
     fn synchronize(&mut self, deadline: Duration) -> Result<(), DeviceError> {
