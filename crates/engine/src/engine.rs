@@ -58,6 +58,8 @@ impl Engine {
         options: &EngineOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, EngineError> {
+        // Devices take the settings as they are.
+        options.check()?;
         Self::load_on(path, options, devices::open_all(options)?, progress)
     }
 
